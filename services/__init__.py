@@ -1,0 +1,1 @@
+"""The bounded contexts, the gateway and the command line."""

@@ -1,0 +1,1 @@
+"""SQL functions against a real PostgreSQL."""

@@ -1,0 +1,1 @@
+"""Fixtures and builders of the tests."""
