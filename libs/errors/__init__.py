@@ -1,0 +1,1 @@
+"""Refusals: one registry of public codes, and how each travels over gRPC and HTTP."""

@@ -1,0 +1,1 @@
+"""Who is calling: people by session, services by signed token."""
