@@ -1,0 +1,1 @@
+"""The processing context: uploads become verified masters and renditions."""

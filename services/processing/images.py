@@ -1,0 +1,241 @@
+"""Bytes in, WebP out: the one module that touches libvips. It runs in the decoding child only (DESIGN D6).
+
+One decode per photo. The header is judged before a pixel is decoded, the loader is chosen by the magic bytes, and
+whatever is not one of the four loaders or the WebP saver is blocked. Everything that is not a pixel stays behind.
+"""
+
+import re
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from types import MappingProxyType
+from typing import Final, Protocol, cast
+
+import pyvips
+
+from libs.assets.media_types import MediaType
+from libs.assets.rendition_profile import RENDITIONS, Fit, Rendition
+from services.processing.domain import (
+    MASTER_EDGE,
+    MAX_PIXELS,
+    MAX_SIDE,
+    MIN_SIDE,
+    ORIGINAL_VARIANT,
+    FailureCode,
+    ImageRefused,
+    RenderedImage,
+    RenderedPhoto,
+)
+from services.processing.signatures import detect_media_type, is_complete
+
+MASTER_QUALITY: Final = 90
+MASTER_EFFORT: Final = 2
+"""The master is most of the work; effort 2 halves it and costs about half a decibel, not bytes."""
+RENDITION_EFFORT: Final = 4
+
+_ALLOWED_OPERATIONS: Final = (
+    "VipsForeignLoadJpegBuffer",
+    "VipsForeignLoadPngBuffer",
+    "VipsForeignLoadWebpBuffer",
+    "VipsForeignLoadHeifBuffer",
+    "VipsForeignSaveWebpBuffer",
+)
+_LOADERS: Final[Mapping[MediaType, str]] = MappingProxyType(
+    {
+        MediaType.JPEG: "jpegload_buffer",
+        MediaType.PNG: "pngload_buffer",
+        MediaType.WEBP: "webpload_buffer",
+        MediaType.AVIF: "heifload_buffer",
+    }
+)
+_OUT_OF_MEMORY: Final = re.compile(r"out of memory|insufficient memory|memory alloc|cannot allocate", re.IGNORECASE)
+_TURNS: Final[Mapping[int, tuple[str | None, str | None]]] = MappingProxyType(
+    {
+        2: (None, "horizontal"),
+        3: ("d180", None),
+        4: (None, "vertical"),
+        5: ("d90", "horizontal"),
+        6: ("d90", None),
+        7: ("d90", "vertical"),
+        8: ("d270", None),
+    }
+)
+"""EXIF orientation to (rotation clockwise, flip after it); every other value means upright."""
+
+
+class Load(Protocol):
+    """Opens a picture: the name of a libvips loader and the bytes; only the header is read until pixels are asked."""
+
+    def __call__(self, loader: str, data: bytes) -> pyvips.Image: ...
+
+
+def contain() -> None:
+    """Set libvips up for hostile input: nothing cached, every loader and saver blocked but the five we use."""
+    pyvips.cache_set_max(0)
+    for operation in ("VipsForeignLoad", "VipsForeignSave"):
+        pyvips.operation_block_set(operation, True)
+    for operation in _ALLOWED_OPERATIONS:
+        pyvips.operation_block_set(operation, False)
+
+
+def load_with_libvips(loader: str, data: bytes) -> pyvips.Image:
+    """Open with the named loader, refusing at the first warning of the decoder."""
+    return getattr(pyvips.Image, loader)(data, access="sequential", fail_on="warning")
+
+
+def render(data: bytes, profile: int, load: Load = load_with_libvips) -> RenderedPhoto:
+    """Decode once and make the master and every rendition of `profile` (§12, §13).
+
+    Raises ImageRefused with the code of the failure matrix, MemoryError when libvips could not allocate, and whatever
+    libvips raises when an encoder fails: that is our fault, not the photo's.
+    """
+    media_type = detect_media_type(data)
+    if media_type is None:
+        raise ImageRefused(FailureCode.CONTENT_MISMATCH)
+    try:
+        source = load(_LOADERS[media_type], data)
+        _judge_header(source, media_type)
+        if not is_complete(data, media_type):
+            raise ImageRefused(FailureCode.IMAGE_CORRUPT)
+        orientation = _orientation(source, media_type)
+        pixels = _to_srgb(_fit_master(source)).copy_memory()
+    except pyvips.Error as error:
+        if _OUT_OF_MEMORY.search(str(error)):
+            raise MemoryError("the picture does not fit into the decoder's memory") from error
+        raise ImageRefused(FailureCode.IMAGE_CORRUPT) from error
+    width, height = source.width, source.height
+    if orientation >= 5:
+        width, height = height, width
+    del source
+    master = _turn(pixels, orientation)
+    del pixels
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        # libvips lets go of the interpreter while it encodes, so the two halves take the two cores.
+        encoding = beside.submit(_encode, ORIGINAL_VARIANT, master, MASTER_QUALITY, MASTER_EFFORT)
+        renditions = _renditions(master, RENDITIONS[profile])
+        return RenderedPhoto(width, height, (encoding.result(), *renditions))
+
+
+def _judge_header(image: pyvips.Image, media_type: MediaType) -> None:
+    if media_type is MediaType.AVIF and image.get("heif-compression") != "av1":
+        raise ImageRefused(FailureCode.CONTENT_MISMATCH)
+    if image.width < MIN_SIDE or image.height < MIN_SIDE:
+        raise ImageRefused(FailureCode.IMAGE_TOO_SMALL)
+    if max(image.width, image.height) > MAX_SIDE or image.width * image.height > MAX_PIXELS[media_type]:
+        raise ImageRefused(FailureCode.IMAGE_TOO_LARGE)
+
+
+def _orientation(image: pyvips.Image, media_type: MediaType) -> int:
+    # AVIF turns by irot and imir, which libheif has applied; EXIF on top would turn the picture twice.
+    if media_type is MediaType.AVIF or image.get_typeof("orientation") == 0:
+        return 1
+    value = int(image.get("orientation"))
+    return value if value in _TURNS else 1
+
+
+def _fit_master(image: pyvips.Image) -> pyvips.Image:
+    return image if max(image.width, image.height) <= MASTER_EDGE else _resize_inside(image, MASTER_EDGE)
+
+
+def _resize_inside(image: pyvips.Image, edge: int) -> pyvips.Image:
+    scale = edge / max(image.width, image.height)
+    return _resize(image, max(1, round(image.width * scale)), max(1, round(image.height * scale)))
+
+
+def _resize(image: pyvips.Image, width: int, height: int) -> pyvips.Image:
+    """Resize to exactly width × height; colour under transparent pixels does not bleed into the rest."""
+    hscale, vscale = width / image.width, height / image.height
+    if not image.hasalpha():
+        return image.resize(hscale, vscale=vscale)
+    return image.premultiply().resize(hscale, vscale=vscale).unpremultiply().cast(image.format)
+
+
+def _to_srgb(image: pyvips.Image) -> pyvips.Image:
+    """Eight bits per channel, sRGB, three bands or four, whatever came in."""
+    alpha = None
+    if image.hasalpha():
+        alpha = image[image.bands - 1]
+        if alpha.format == "ushort":
+            alpha = (alpha >> 8).cast("uchar")
+        image = image[: image.bands - 1]
+    image = _colour_to_srgb(image)
+    if image.bands == 1:
+        image = image.bandjoin([image, image])
+    if alpha is not None:
+        image = image.bandjoin(alpha)
+    return image.copy(interpretation="srgb")
+
+
+def _colour_to_srgb(image: pyvips.Image) -> pyvips.Image:
+    if image.get_typeof("icc-profile-data") != 0:
+        try:
+            # Without depth=8 a 16-bit picture stays 16 bits wide.
+            return image.icc_transform(
+                "srgb", embedded=True, intent="relative", black_point_compensation=True, depth=8
+            )
+        except pyvips.Error:
+            # A profile nobody can read is treated as absent, as browsers do.
+            image = image.mutate(lambda mutable: mutable.remove("icc-profile-data"))
+    if image.interpretation == "cmyk":
+        return image.icc_transform("srgb", input_profile="cmyk", intent="relative", depth=8)
+    return image.colourspace("srgb").cast("uchar")
+
+
+def _turn(image: pyvips.Image, orientation: int) -> pyvips.Image:
+    rotation, flip = _TURNS.get(orientation, (None, None))
+    if rotation is None and flip is None:
+        return image
+    if rotation is not None:
+        image = image.rot(rotation)
+    if flip is not None:
+        image = image.flip(flip)
+    return image.copy_memory()
+
+
+def _renditions(master: pyvips.Image, renditions: tuple[Rendition, ...]) -> tuple[RenderedImage, ...]:
+    """Every rendition from the master in memory, the larger ones first: each is the source of the smaller ones."""
+    levels = [master]
+    made: dict[str, RenderedImage] = {}
+    for rendition in sorted(renditions, key=_source_first):
+        edge = rendition.geometry.edge
+        if rendition.geometry.fit is Fit.INSIDE:
+            picture = levels[-1]
+            if max(picture.width, picture.height) > edge:
+                picture = _resize_inside(picture, edge).copy_memory()
+            levels.append(picture)
+        else:
+            picture = _cover(_smallest_that_fills(levels, edge), edge).copy_memory()
+            levels.append(picture)
+        made[rendition.code] = _encode(rendition.code, picture, rendition.quality, RENDITION_EFFORT)
+    return tuple(made[rendition.code] for rendition in renditions)
+
+
+def _source_first(rendition: Rendition) -> tuple[bool, int]:
+    return rendition.geometry.fit is Fit.COVER, -rendition.geometry.edge
+
+
+def _smallest_that_fills(levels: list[pyvips.Image], edge: int) -> pyvips.Image:
+    """The smallest picture made so far that still has `edge` pixels both ways, else the master."""
+    for picture in reversed(levels):
+        if min(picture.width, picture.height) >= edge:
+            return picture
+    return levels[0]
+
+
+def _cover(picture: pyvips.Image, edge: int) -> pyvips.Image:
+    """A square of exactly `edge` pixels around what draws attention; a source with a smaller side is enlarged."""
+    short = min(picture.width, picture.height)
+    if short > edge:
+        scale = edge / short
+        picture = _resize(picture, max(edge, round(picture.width * scale)), max(edge, round(picture.height * scale)))
+        # The crop below reads the picture twice: once to look, once to cut.
+        picture = picture.copy_memory()
+        short = edge
+    if picture.width != picture.height:
+        # Cutting before enlarging keeps a 12,000 pixel strip from becoming 64,000 pixels long.
+        picture = picture.smartcrop(short, short, interesting="attention")
+    return picture if short == edge else _resize(picture, edge, edge)
+
+
+def _encode(code: str, picture: pyvips.Image, quality: int, effort: int) -> RenderedImage:
+    data = cast(bytes, picture.webpsave_buffer(Q=quality, effort=effort, keep="none"))
+    return RenderedImage(code, data, picture.width, picture.height)
