@@ -1,7 +1,11 @@
 """Refusals over gRPC: ``google.rpc.Status`` with ``ErrorInfo``, and ``BadRequest`` for fields."""
 
+from collections.abc import Iterable
+from typing import cast
+
 import grpc
 from google.protobuf import any_pb2
+from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
@@ -9,6 +13,7 @@ from libs.errors.refusal import FieldViolation, Refusal
 from libs.errors.registry import REGISTRY
 
 _DOMAIN_SUFFIX = ".ninaku.io"
+_DETAILS = "grpc-status-details-bin"
 
 
 def error_domain(code: str) -> str:
@@ -57,7 +62,7 @@ def refusal_from_rpc_error(error: grpc.RpcError) -> Refusal:
         refusal = _refusal_of(status)
         if refusal is not None:
             return refusal
-    return Refusal(_CODE_OF_STATUS.get(error.code(), "foundation.internal"))  # type: ignore[attr-defined]
+    return Refusal(_CODE_OF_STATUS.get(error.code(), "foundation.internal"))
 
 
 _CODE_OF_STATUS = {
@@ -77,11 +82,16 @@ def _packed(message: error_details_pb2.ErrorInfo | error_details_pb2.BadRequest)
 
 def _carried_status(error: grpc.RpcError) -> status_pb2.Status | None:
     if isinstance(error, grpc.aio.AioRpcError):
-        for key, value in error.trailing_metadata() or ():
-            if key == "grpc-status-details-bin":
-                return status_pb2.Status.FromString(value if isinstance(value, bytes) else value.encode("latin-1"))
-        return None
+        trailing = cast("Iterable[tuple[str, str | bytes]]", error.trailing_metadata() or ())
+        return next((_parsed(value) for key, value in trailing if key == _DETAILS and isinstance(value, bytes)), None)
     return rpc_status.from_call(error)  # type: ignore[arg-type]
+
+
+def _parsed(value: bytes) -> status_pb2.Status | None:
+    try:
+        return status_pb2.Status.FromString(value)
+    except DecodeError:
+        return None
 
 
 def _refusal_of(status: status_pb2.Status) -> Refusal | None:

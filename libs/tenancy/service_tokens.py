@@ -118,12 +118,15 @@ class ServiceTokenVerifier:
                     "strict_aud": True,
                 },
             )
-            issued, expires = int(claims["iat"]), int(claims["exp"])
-            now = self._clock()
-            if not (issued - CLOCK_LEEWAY_SECONDS <= now < expires + CLOCK_LEEWAY_SECONDS):
-                raise ValueError("outside its lifetime")
-            if expires - issued > LONGEST_LIFETIME_SECONDS:
-                raise ValueError("lives too long")
-            return ServiceClaims(key.service, uuid.UUID(claims["org"]), uuid.UUID(claims["mem"]))
+            live = self._is_live(int(claims["iat"]), int(claims["exp"]))
+            proven = ServiceClaims(key.service, uuid.UUID(claims["org"]), uuid.UUID(claims["mem"]))
         except (jwt.PyJWTError, KeyError, ValueError, TypeError, AttributeError, OverflowError):
             raise Refusal("identity.unauthenticated") from None
+        if not live:
+            raise Refusal("identity.unauthenticated")
+        return proven
+
+    def _is_live(self, issued: int, expires: int) -> bool:
+        now = self._clock()
+        begun_and_not_over = issued - CLOCK_LEEWAY_SECONDS <= now < expires + CLOCK_LEEWAY_SECONDS
+        return begun_and_not_over and expires - issued <= LONGEST_LIFETIME_SECONDS
