@@ -1,0 +1,1 @@
+"""Sends files through the main job over HTTP: intent, POST to object storage, completion, ready."""
