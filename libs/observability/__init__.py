@@ -1,0 +1,1 @@
+"""Logs, traces and metrics that say what happened and never a secret."""
