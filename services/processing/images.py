@@ -169,9 +169,7 @@ def _colour_to_srgb(image: pyvips.Image) -> pyvips.Image:
     if image.get_typeof("icc-profile-data") != 0:
         try:
             # Without depth=8 a 16-bit picture stays 16 bits wide.
-            return image.icc_transform(
-                "srgb", embedded=True, intent="relative", black_point_compensation=True, depth=8
-            )
+            return image.icc_transform("srgb", embedded=True, intent="relative", depth=8)
         except pyvips.Error:
             # A profile nobody can read is treated as absent, as browsers do.
             image = image.mutate(lambda mutable: mutable.remove("icc-profile-data"))
