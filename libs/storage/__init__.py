@@ -1,0 +1,1 @@
+"""Object storage: clients with explicit credentials, upload policies, and bytes by provider and key."""
