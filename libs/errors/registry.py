@@ -51,6 +51,18 @@ _ENTRIES = (
         "The body is larger than this route takes.", "Send at most 64 KiB; files go straight to object storage.",
     ),
     ErrorEntry(
+        "foundation.body_incomplete", _INVALID, 408,
+        "The body did not arrive in time.", "Send the whole body within ten seconds.",
+    ),
+    ErrorEntry(
+        "foundation.headers_too_large", _INVALID, 431,
+        "The address and the headers are larger than is taken.", "Send at most 16 KiB of address and headers.",
+    ),
+    ErrorEntry(
+        "foundation.malformed_request", _INVALID, 400,
+        "The request is not HTTP that can be read.", "Send HTTP/1.1 with a plain path and plain headers.",
+    ),
+    ErrorEntry(
         "foundation.media_type_required", _INVALID, 415,
         "The body is not declared as JSON.", "Send Content-Type: application/json.",
     ),
