@@ -78,13 +78,16 @@ class ObjectStore:
                     return None
                 raise
             read = bytearray()
-            # Leaving the block closes the connection, so what was not read is never sent.
-            async with found["Body"] as body:
+            body = found["Body"]
+            try:
                 while len(read) <= max_bytes:
                     chunk = await body.read(min(_CHUNK_BYTES, max_bytes + 1 - len(read)))
                     if not chunk:
                         break
                     read += chunk
+            finally:
+                # Closes the connection unless all was read, so that what was not read is never sent.
+                body.close()
             return bytes(read)
 
     async def put(self, provider: str, key: str, data: bytes, content_type: str, cache_control: str | None) -> None:
