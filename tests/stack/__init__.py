@@ -1,0 +1,1 @@
+"""The local stack: real child processes on this machine."""
