@@ -1,4 +1,4 @@
-"""Types `make up` as a stranger would, in a copy of this checkout: fetches the four URLs, interrupts, looks for leftovers.
+"""Types `make up` as a stranger would, in a copy of this checkout: fetches four URLs, interrupts, looks for leftovers.
 
 As root: in a folder that only root can enter (its name with a space), a second time without any network, and as an
 ordinary user. Otherwise: twice as the current user.
@@ -16,6 +16,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
 from pathlib import Path
@@ -81,7 +82,7 @@ def try_up(folder: Path, owner: pwd.struct_passwd | None) -> None:
     assert process.stdout is not None
     printed: list[str] = []
     urls: dict[str, str] = {}
-    watchdog = __import__("threading").Timer(START_SECONDS, lambda: os.killpg(process.pid, signal.SIGKILL))
+    watchdog = threading.Timer(START_SECONDS, lambda: os.killpg(process.pid, signal.SIGKILL))
     watchdog.start()
     try:
         for line in process.stdout:

@@ -1,6 +1,6 @@
 """Draws the bundled photo: a meal on a table, lying on its side with an EXIF orientation and a position, as phones do.
 
-Run ``python -m services.cli.demo.make_photo`` from the project's root to draw it again; the result is the same each time.
+Run ``python -m services.cli.demo.make_photo`` from the project's root to draw it again: the same each time.
 """
 
 import math

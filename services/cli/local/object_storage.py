@@ -162,6 +162,10 @@ class LocalObjectStorage:
         if lock is not None:
             lock.close()
 
+    def read_keys(self) -> None:
+        """Makes the credentials known of a server that another process runs on the same folder."""
+        self._keys = self._kept_keys()
+
     def remove(self) -> None:
         """Deletes the data of a stopped server."""
         if self._process is not None:

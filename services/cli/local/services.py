@@ -104,11 +104,18 @@ def _processing_worker(stack: StackAddresses) -> Mapping[str, str]:
     }
 
 
+def browser_origins(ports: Ports) -> tuple[str, ...]:
+    """Where pages may come from that call the gateway and post to the S3 server: its own /docs, and the caller's wish."""
+    own = tuple(f"http://{host}:{ports.of('gateway')}" for host in ("127.0.0.1", "localhost"))
+    return own + tuple(filter(None, (o.strip() for o in os.environ.get("NINAKU_CORS_ORIGINS", "").split(","))))
+
+
 def _gateway(stack: StackAddresses) -> Mapping[str, str]:
-    return {
+    addresses = {
         f"NINAKU_{name.upper()}_ADDRESS": f"127.0.0.1:{stack.ports.of(name)}"
         for name in ("admission", "library", "delivery")
     }
+    return {**addresses, "NINAKU_CORS_ORIGINS": ",".join(browser_origins(stack.ports))}
 
 
 SERVICES: Final = (
@@ -175,7 +182,7 @@ async def _http_ready(url: str) -> None:
 
 
 async def _rpc_ready(address: str) -> None:
-    """Waits for SERVING on a fresh channel each time: a channel that failed once waits a second before it tries again."""
+    """Waits for SERVING, on a fresh channel each time: one that failed waits a second before it tries again."""
     async with asyncio.timeout(_START_SECONDS):
         while True:
             # The environment's proxies are for the way out; they have no business on the loopback.

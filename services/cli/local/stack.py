@@ -23,6 +23,7 @@ from services.cli.local.services import (
     SIGNING_SERVICES,
     ObjectStorageAccess,
     StackAddresses,
+    browser_origins,
     child_process,
 )
 from services.cli.local.state import DemoOrganization, Ports, StackSecrets, StateFolder
@@ -58,7 +59,7 @@ class LocalStack:
         self._started: list[LocalPostgres | LocalObjectStorage] = []
 
     async def run(self) -> None:
-        """Runs until SIGINT, SIGTERM or SIGHUP. Raises what a person must know: StateProblem, StartFailed and others."""
+        """Runs until SIGINT, SIGTERM or SIGHUP. Raises StateProblem, StartFailed or a launcher's own error."""
         if "MAKELEVEL" in os.environ:
             leave_with_parent()
         stop = asyncio.Event()
@@ -104,7 +105,12 @@ class LocalStack:
 
     async def _start_servers(self, ports: Ports) -> tuple[LocalPostgres, LocalObjectStorage]:
         postgres = LocalPostgres(self._state.postgres, ports.of("postgres"), die_with_parent=True)
-        storage = LocalObjectStorage(self._state.object_storage, ports.of("object_storage"), die_with_parent=True)
+        storage = LocalObjectStorage(
+            self._state.object_storage,
+            ports.of("object_storage"),
+            die_with_parent=True,
+            browser_origins=browser_origins(ports),
+        )
 
         async def start(server: LocalPostgres | LocalObjectStorage) -> None:
             self._started.append(server)

@@ -20,8 +20,6 @@ _PORT_NAMES: Final = (
     "delivery",
     "processing_worker",
 )
-# What the object store needs for itself: each of these has a second port ten thousand above.
-_STORAGE_PORT_NAMES: Final = ("object_storage_master", "object_storage_volume", "object_storage_filer")
 PORTS_IN_A_ROW: Final = 20
 _FIRST_BASE: Final = 8600
 _LAST_BASE: Final = 32000  # below the ports that the kernel hands out to clients
@@ -40,12 +38,12 @@ class Ports:
 
     def of(self, name: str) -> int:
         """The port of the named process."""
-        return self.base + (*_PORT_NAMES, *_STORAGE_PORT_NAMES).index(name)
+        return self.base + _PORT_NAMES.index(name)
 
     def all(self) -> Mapping[str, int]:
-        """Every port by the name of its user."""
-        names = {name: self.of(name) for name in (*_PORT_NAMES, *_STORAGE_PORT_NAMES)}
-        return names | {f"{name}_rpc": self.of(name) + 10_000 for name in ("object_storage", *_STORAGE_PORT_NAMES)}
+        """Every port by the name of its user; the S3 server has a second one ten thousand above its own."""
+        names = {name: self.of(name) for name in _PORT_NAMES}
+        return names | {"object_storage_rpc": self.of("object_storage") + 10_000}
 
 
 @dataclass(frozen=True)

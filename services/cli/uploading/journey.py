@@ -139,7 +139,7 @@ class UploadJourney:
             waited, delay = waited + delay, min(delay * 1.5, 1.5)
 
     async def _patiently(self, path: Path, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Waits out a rate limit, the cap of open uploads and a server that is away; lets every other refusal through."""
+        """Waits out a rate limit, the cap of open uploads and a server that is away; raises every other refusal."""
         unreachable, waited = 0, 0.0
         while True:
             try:
