@@ -26,8 +26,10 @@ from pathlib import Path
 from typing import IO, Any, Final
 from urllib.parse import quote
 
+from services.cli.local.children import die_with_parent
+
 _PROJECT_FOLDER: Final = Path(__file__).resolve().parents[3]
-_RUNTIME_ROOT: Final = Path("/var/tmp")  # survives a reboot, unlike /tmp: it may hold the only copy of the data
+_RUNTIME_ROOT: Final = Path("/var/tmp")  # noqa: S108 - survives a reboot, unlike /tmp: it may hold the only copy of the data
 _UNPRIVILEGED_USER: Final = "nobody"
 _SUPERUSER: Final = "postgres"
 _START_SECONDS: Final = 60.0  # crash recovery of a big write-ahead log takes its time
@@ -149,15 +151,23 @@ class LocalPostgres:
     """One server on 127.0.0.1 with a generated superuser password, kept with the data.
 
     `data_dir` keeps the data between runs. `port` 0 takes a free one. `durable=False` trades safety against power
-    loss for speed (committed data still survives `kill -9`): for tests. Use it as `async with`, or `start` and `stop`.
+    loss for speed (committed data still survives `kill -9`): for tests. `die_with_parent` ends the server when the
+    process that started it is killed. Use it as `async with`, or `start` and `stop`.
     """
 
     def __init__(
-        self, data_dir: Path, port: int = 0, *, durable: bool = True, project_dir: Path = _PROJECT_FOLDER
+        self,
+        data_dir: Path,
+        port: int = 0,
+        *,
+        durable: bool = True,
+        die_with_parent: bool = False,
+        project_dir: Path = _PROJECT_FOLDER,
     ) -> None:
         self._requested_dir = data_dir.absolute()
         self._port = port
         self._durable = durable
+        self._die_with_parent = die_with_parent
         self._project_dir = project_dir
         self._account = _server_account()
         self._home: Path | None = None
@@ -167,6 +177,7 @@ class LocalPostgres:
 
     @property
     def port(self) -> int:
+        """The port; 0 before the first start when none was asked for."""
         return self._port
 
     @property
@@ -176,6 +187,7 @@ class LocalPostgres:
 
     @property
     def log_file(self) -> Path:
+        """What the server says about itself."""
         return self._located() / "postgres.log"
 
     @property
@@ -401,6 +413,7 @@ class LocalPostgres:
                 stderr=subprocess.STDOUT,
                 env=self._environment(binaries),
                 start_new_session=True,  # Ctrl-C is for the command line, which ends the clients first
+                preexec_fn=die_with_parent(signal.SIGINT) if self._die_with_parent else None,  # noqa: PLW1509
                 **self._account.popen_arguments(),
             )
 

@@ -105,7 +105,7 @@ def _processing_worker(stack: StackAddresses) -> Mapping[str, str]:
 
 
 def browser_origins(ports: Ports) -> tuple[str, ...]:
-    """Where pages may come from that call the gateway and post to the S3 server: its own /docs, and the caller's wish."""
+    """Where pages may come from that call the gateway and post to the S3 server: its own /docs, and as asked."""
     own = tuple(f"http://{host}:{ports.of('gateway')}" for host in ("127.0.0.1", "localhost"))
     return own + tuple(filter(None, (o.strip() for o in os.environ.get("NINAKU_CORS_ORIGINS", "").split(","))))
 
