@@ -1,6 +1,7 @@
-"""The worker's side of the decoding child: one process, one photo at a time, replaced when it misbehaves (DESIGN D6)."""
+"""The worker's side of the decoding child: one process, one photo at a time, replaced when it fails (DESIGN D6)."""
 
 import asyncio
+import contextlib
 import os
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
@@ -100,8 +101,6 @@ class Decoder:
             try:
                 async with asyncio.timeout(limit):
                     photo = await self._ask(process, data, profile)
-                kept = True
-                return photo
             except ImageRefused:
                 kept = True
                 raise
@@ -111,6 +110,9 @@ class Decoder:
                 raise DecoderFailed("died") from error
             except (NotAnAnswer, NotWebp) as error:
                 raise DecoderFailed("answered nonsense") from error
+            else:
+                kept = True
+                return photo
             finally:
                 # A child that was cut off, by us or by itself, may still hold half an answer.
                 if not kept:
@@ -148,10 +150,8 @@ class Decoder:
         if process is None:
             return
         if process.returncode is None:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 process.kill()
-            except ProcessLookupError:
-                pass
         await asyncio.shield(process.wait())
 
     async def _ask(self, process: Process, data: bytes, profile: int) -> RenderedPhoto:

@@ -98,8 +98,7 @@ def _write_photo(answers: BinaryIO, photo: RenderedPhoto) -> None:
         ],
     }
     answers.write(pack_answer(AnswerKind.RENDERED, head))
-    for image in photo.images:
-        answers.write(image.data)
+    answers.writelines(image.data for image in photo.images)
 
 
 if __name__ == "__main__":

@@ -65,7 +65,9 @@ _TURNS: Final[Mapping[int, tuple[str | None, str | None]]] = MappingProxyType(
 class Load(Protocol):
     """Opens a picture: the name of a libvips loader and the bytes; only the header is read until pixels are asked."""
 
-    def __call__(self, loader: str, data: bytes) -> pyvips.Image: ...
+    def __call__(self, loader: str, data: bytes) -> pyvips.Image:
+        """The opened picture; raises pyvips.Error when its header cannot be read."""
+        ...
 
 
 def contain() -> None:
@@ -133,12 +135,14 @@ def _orientation(image: pyvips.Image, media_type: MediaType) -> int:
 
 
 def _fit_master(image: pyvips.Image) -> pyvips.Image:
-    return image if max(image.width, image.height) <= MASTER_EDGE else _resize_inside(image, MASTER_EDGE)
+    if max(image.width, image.height) <= MASTER_EDGE:
+        return image
+    return _resize(image, *_size_inside(image, MASTER_EDGE))
 
 
-def _resize_inside(image: pyvips.Image, edge: int) -> pyvips.Image:
-    scale = edge / max(image.width, image.height)
-    return _resize(image, max(1, round(image.width * scale)), max(1, round(image.height * scale)))
+def _size_inside(image: pyvips.Image, edge: int) -> tuple[int, int]:
+    scale = min(1.0, edge / max(image.width, image.height))
+    return max(1, int(image.width * scale + 0.5)), max(1, int(image.height * scale + 0.5))
 
 
 def _resize(image: pyvips.Image, width: int, height: int) -> pyvips.Image:
@@ -197,8 +201,9 @@ def _renditions(master: pyvips.Image, renditions: tuple[Rendition, ...]) -> tupl
         edge = rendition.geometry.edge
         if rendition.geometry.fit is Fit.INSIDE:
             picture = levels[-1]
-            if max(picture.width, picture.height) > edge:
-                picture = _resize_inside(picture, edge).copy_memory()
+            size = _size_inside(master, edge)  # rounded once: from a rounded size the ratio would drift
+            if (picture.width, picture.height) != size:
+                picture = _resize(picture, *size).copy_memory()
             levels.append(picture)
         else:
             picture = _cover(_smallest_that_fills(levels, edge), edge).copy_memory()
@@ -235,5 +240,5 @@ def _cover(picture: pyvips.Image, edge: int) -> pyvips.Image:
 
 
 def _encode(code: str, picture: pyvips.Image, quality: int, effort: int) -> RenderedImage:
-    data = cast(bytes, picture.webpsave_buffer(Q=quality, effort=effort, keep="none"))
+    data = cast("bytes", picture.webpsave_buffer(Q=quality, effort=effort, keep="none"))
     return RenderedImage(code, data, picture.width, picture.height)

@@ -20,6 +20,7 @@ async def verify_and_render(
     declared_byte_size: int,
     profile: int,
     decoder: RendersPhotos,
+    *,
     seconds: float | None = None,
 ) -> RenderedPhoto:
     """Compare the bytes with what was declared, then render them.

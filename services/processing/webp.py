@@ -1,4 +1,4 @@
-"""The facts of a WebP file, read from its container: what the parent checks before it believes its child (DESIGN D6)."""
+"""The facts of a WebP file, read from its container: what is checked before the child is believed (DESIGN D6)."""
 
 from dataclasses import dataclass
 from typing import Final
