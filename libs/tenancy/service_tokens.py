@@ -4,12 +4,15 @@ Each service holds its own private key; a called service holds the public keys o
 which service the caller is, never a claim that the caller writes itself.
 """
 
+import base64
+import binascii
 import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import jwt
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from libs.errors.refusal import Refusal
@@ -130,3 +133,26 @@ class ServiceTokenVerifier:
         now = self._clock()
         begun_and_not_over = issued - CLOCK_LEEWAY_SECONDS <= now < expires + CLOCK_LEEWAY_SECONDS
         return begun_and_not_over and expires - issued <= LONGEST_LIFETIME_SECONDS
+
+
+def service_keys(configured: Mapping[str, Mapping[str, str]]) -> dict[str, ServiceKey]:
+    """Return the known services by key id, from ``{kid: {"service": name, "key": PEM or base64 of the 32 bytes}}``.
+
+    Raises:
+        ValueError: A key is no Ed25519 public key; the message names its id and nothing of it.
+    """
+    return {
+        key_id: ServiceKey(entry["service"], _public_key(key_id, entry["key"])) for key_id, entry in configured.items()
+    }
+
+
+def _public_key(key_id: str, text: str) -> Ed25519PublicKey:
+    try:
+        if text.lstrip().startswith("-----BEGIN"):
+            key = serialization.load_pem_public_key(text.encode())
+            if not isinstance(key, Ed25519PublicKey):
+                raise ValueError("not Ed25519")
+            return key
+        return Ed25519PublicKey.from_public_bytes(base64.b64decode(text, validate=True))
+    except (ValueError, binascii.Error, TypeError):
+        raise ValueError(f"the service token key {key_id!r} is not an Ed25519 public key") from None

@@ -1,0 +1,1 @@
+"""Admission of bytes: who may upload what, how much, and until when."""
