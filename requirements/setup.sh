@@ -32,7 +32,8 @@ set_cache() {
         home_cache=${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}
         if ! { mkdir -p "$home_cache/uv" && [ -w "$home_cache/uv" ]; } 2>/dev/null; then
             UV_CACHE_DIR=$PWD/build/uv-cache
-            export UV_CACHE_DIR
+            PIP_CACHE_DIR=$PWD/build/pip-cache
+            export UV_CACHE_DIR PIP_CACHE_DIR
         fi
     fi
     export UV_LINK_MODE="${UV_LINK_MODE:-copy}" UV_NO_CONFIG=1 UV_PYTHON_DOWNLOADS=never

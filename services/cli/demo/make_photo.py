@@ -38,16 +38,16 @@ def draw() -> Image.Image:
     plate.ellipse((290, 590, 1210, 1510), fill=(250, 249, 245), outline=(222, 219, 211), width=6)
     for index in range(90):  # leaves, in the spiral of a sunflower so that none hides another
         angle, distance = index * 2.399963, 33 * math.sqrt(index)
-        x, y = 750 + distance * math.cos(angle), 1050 + distance * math.sin(angle)
+        across, down = 750 + distance * math.cos(angle), 1050 + distance * math.sin(angle)
         size = 58 - index * 0.3
         green = (52 + (index * 37) % 70, 118 + (index * 53) % 80, 40 + (index * 29) % 40)
-        plate.ellipse((x - size, y - size * 0.62, x + size, y + size * 0.62), fill=green)
+        plate.ellipse((across - size, down - size * 0.62, across + size, down + size * 0.62), fill=green)
     for index in range(16):
         angle = index * 2.399963 + 1
         distance = 60 + 70 * math.sqrt(index)
-        x, y = 750 + distance * math.cos(angle), 1050 + distance * math.sin(angle)
-        plate.ellipse((x - 46, y - 46, x + 46, y + 46), fill=(196, 44, 34))
-        plate.ellipse((x - 22, y - 28, x + 4, y - 6), fill=(236, 128, 104))
+        across, down = 750 + distance * math.cos(angle), 1050 + distance * math.sin(angle)
+        plate.ellipse((across - 46, down - 46, across + 46, down + 46), fill=(196, 44, 34))
+        plate.ellipse((across - 22, down - 28, across + 4, down - 6), fill=(236, 128, 104))
     plate.ellipse((1010, 130, 1430, 550), fill=(64, 92, 120))
     plate.ellipse((1050, 170, 1390, 510), fill=(244, 196, 84))
     plate.ellipse((1110, 220, 1240, 330), fill=(252, 226, 150))

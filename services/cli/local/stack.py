@@ -14,7 +14,7 @@ from rich.markup import escape
 
 from database import migrate
 from services.cli.local.children import Supervisor, leave_with_parent
-from services.cli.local.demo import ensure_demo_organization
+from services.cli.local.demo_organization import ensure_demo_organization
 from services.cli.local.object_storage import LocalObjectStorage
 from services.cli.local.postgres import LocalPostgres
 from services.cli.local.services import (

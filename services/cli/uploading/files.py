@@ -47,7 +47,7 @@ def inspect_file(path: Path) -> SendableFile | UnsendableFile:
     if size == 0:
         return UnsendableFile(path, "The file is empty.", "Save or download it again.")
     media_type = recognize(header)
-    if isinstance(media_type, str) and not isinstance(media_type, MediaType):
+    if not isinstance(media_type, MediaType):
         return UnsendableFile(path, media_type, "Save it as JPEG, PNG, WebP or AVIF and send that.")
     if size > MAX_UPLOAD_BYTES:
         return UnsendableFile(
