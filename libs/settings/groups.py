@@ -22,9 +22,9 @@ class Observability(SettingsGroup):
 
     title: ClassVar[str] = "observability"
 
-    log_format: Literal["json", "console"] = Field("json", validation_alias="NINAKU_LOG_FORMAT")
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", validation_alias="NINAKU_LOG_LEVEL")
-    otlp_endpoint: str | None = Field(None, validation_alias="OTEL_EXPORTER_OTLP_ENDPOINT")
+    log_format: Literal["json", "console"] = Field(default="json", validation_alias="NINAKU_LOG_FORMAT")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(default="INFO", validation_alias="NINAKU_LOG_LEVEL")
+    otlp_endpoint: str | None = Field(default=None, validation_alias="OTEL_EXPORTER_OTLP_ENDPOINT")
     """Where spans and metrics go over OTLP/gRPC; without it nothing is exported."""
 
 
@@ -84,7 +84,7 @@ class UploadSigning(PublicDelivery):
     bucket: _Bucket = Field(validation_alias="ASSETS_S3_BUCKET")
     access_key_id: _Name = Field(validation_alias="ASSETS_S3_API_ACCESS_KEY_ID")
     secret_access_key: SecretStr = Field(validation_alias="ASSETS_S3_API_SECRET_ACCESS_KEY", min_length=1)
-    endpoint_url: _Endpoint | None = Field(None, validation_alias="ASSETS_S3_ENDPOINT_URL")
+    endpoint_url: _Endpoint | None = Field(default=None, validation_alias="ASSETS_S3_ENDPOINT_URL")
     """An S3 server other than AWS's, addressed by path."""
 
 
@@ -97,9 +97,9 @@ class WorkerStorage(PublicDelivery):
     bucket: _Bucket = Field(validation_alias="ASSETS_S3_BUCKET")
     access_key_id: _Name = Field(validation_alias="ASSETS_S3_WORKER_ACCESS_KEY_ID")
     secret_access_key: SecretStr = Field(validation_alias="ASSETS_S3_WORKER_SECRET_ACCESS_KEY", min_length=1)
-    endpoint_url: _Endpoint | None = Field(None, validation_alias="ASSETS_S3_ENDPOINT_URL")
+    endpoint_url: _Endpoint | None = Field(default=None, validation_alias="ASSETS_S3_ENDPOINT_URL")
     """An S3 server other than AWS's, addressed by path."""
-    missing_answers_403: bool = Field(False, validation_alias="ASSETS_S3_MISSING_ANSWERS_403")
+    missing_answers_403: bool = Field(default=False, validation_alias="ASSETS_S3_MISSING_ANSWERS_403")
     """Whether this bucket answers 403 for a missing key below `in/`; `ninaku storage check` prints which it does."""
 
 
@@ -112,7 +112,7 @@ class PublicStore(SettingsGroup):
     bucket: _Bucket = Field(validation_alias="ASSETS_R2_PUBLIC_BUCKET")
     access_key_id: _Name = Field(validation_alias="ASSETS_R2_ACCESS_KEY_ID")
     secret_access_key: SecretStr = Field(validation_alias="ASSETS_R2_SECRET_ACCESS_KEY", min_length=1)
-    endpoint_url: _Endpoint | None = Field(None, validation_alias="ASSETS_R2_ENDPOINT_URL")
+    endpoint_url: _Endpoint | None = Field(default=None, validation_alias="ASSETS_R2_ENDPOINT_URL")
     """A stand-in for `https://<account>.r2.cloudflarestorage.com`."""
 
 
@@ -125,7 +125,7 @@ class StorageOperator(SettingsGroup):
     bucket: _Bucket = Field(validation_alias="ASSETS_S3_BUCKET")
     access_key_id: _Name = Field(validation_alias="ASSETS_S3_OPERATOR_ACCESS_KEY_ID")
     secret_access_key: SecretStr = Field(validation_alias="ASSETS_S3_OPERATOR_SECRET_ACCESS_KEY", min_length=1)
-    endpoint_url: _Endpoint | None = Field(None, validation_alias="ASSETS_S3_ENDPOINT_URL")
+    endpoint_url: _Endpoint | None = Field(default=None, validation_alias="ASSETS_S3_ENDPOINT_URL")
 
 
 class PublicStoreOperator(SettingsGroup):
@@ -137,7 +137,7 @@ class PublicStoreOperator(SettingsGroup):
     bucket: _Bucket = Field(validation_alias="ASSETS_R2_PUBLIC_BUCKET")
     access_key_id: _Name = Field(validation_alias="ASSETS_R2_OPERATOR_ACCESS_KEY_ID")
     secret_access_key: SecretStr = Field(validation_alias="ASSETS_R2_OPERATOR_SECRET_ACCESS_KEY", min_length=1)
-    endpoint_url: _Endpoint | None = Field(None, validation_alias="ASSETS_R2_ENDPOINT_URL")
+    endpoint_url: _Endpoint | None = Field(default=None, validation_alias="ASSETS_R2_ENDPOINT_URL")
 
 
 class StorageContract(SettingsGroup):
@@ -146,7 +146,7 @@ class StorageContract(SettingsGroup):
     title: ClassVar[str] = "storage contract"
 
     key_prefix: Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{0,40}$")] = Field(
-        "", validation_alias="ASSETS_STORAGE_CONTRACT_KEY_PREFIX"
+        default="", validation_alias="ASSETS_STORAGE_CONTRACT_KEY_PREFIX"
     )
     """Marks the check's own keys below `in/`, `m/` and `a/`; required against any server that is not local."""
 
@@ -156,7 +156,7 @@ class DataPolicy(SettingsGroup):
 
     title: ClassVar[str] = "data policy"
 
-    published: bool = Field(False, validation_alias="ASSETS_DATA_POLICY_PUBLISHED")
+    published: bool = Field(default=False, validation_alias="ASSETS_DATA_POLICY_PUBLISHED")
 
 
 class ImageLoop(SettingsGroup):
@@ -164,8 +164,8 @@ class ImageLoop(SettingsGroup):
 
     title: ClassVar[str] = "image loop"
 
-    idle_poll_ms: int = Field(2_000, ge=500, le=60_000, validation_alias="ASSETS_IDLE_POLL_MS")
-    lease_seconds: int = Field(120, ge=30, le=900, validation_alias="ASSETS_IMAGE_LEASE_SECONDS")
+    idle_poll_ms: int = Field(default=2_000, ge=500, le=60_000, validation_alias="ASSETS_IDLE_POLL_MS")
+    lease_seconds: int = Field(default=120, ge=30, le=900, validation_alias="ASSETS_IMAGE_LEASE_SECONDS")
 
 
 class ServiceTokenVerification(SettingsGroup):
@@ -221,7 +221,7 @@ class CrossOrigin(SettingsGroup):
 
     title: ClassVar[str] = "cross-origin"
 
-    origins: Annotated[tuple[_Origin, ...], NoDecode] = Field((), validation_alias="NINAKU_CORS_ORIGINS")
+    origins: Annotated[tuple[_Origin, ...], NoDecode] = Field(default=(), validation_alias="NINAKU_CORS_ORIGINS")
     """Separated by commas; none by default."""
 
     @field_validator("origins", mode="before")
