@@ -1,0 +1,5 @@
+CREATE SCHEMA organization;
+CREATE SCHEMA identity;
+CREATE SCHEMA platform;
+CREATE SCHEMA audit;
+CREATE SCHEMA assets;
