@@ -147,9 +147,7 @@ async def create(
     )
 
 
-async def migrate(
-    dsn: str, *, folder: Path = FOLDER, public_provider: PublicProvider = "r2-public"
-) -> DatabaseStatus:
+async def migrate(dsn: str, *, folder: Path = FOLDER, public_provider: PublicProvider = "r2-public") -> DatabaseStatus:
     """Installs an empty database or brings an existing one up to date, as the migrator; returns where it stands.
 
     `public_provider` is where public renditions of new assets may lie: a row is added, none is removed.
