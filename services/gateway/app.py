@@ -26,6 +26,8 @@ MOST_IN_FLIGHT: Final = 1_000
 _REQUEST_ID_KEY: Final = "ninaku.request_id"
 _OPERATION_KEY: Final = "ninaku.operation"
 _LOGGED_PATH: Final = 200
+_PROBES: Final = frozenset({"healthz", "readyz"})
+"""Asked every few seconds by whoever watches the process: counted, and written down only when they fail."""
 _SECURITY_HEADERS: Final[tuple[Header, ...]] = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -224,6 +226,8 @@ class Edge:
     def _observe(self, scope: Scope, status: int, seconds: float) -> None:
         operation = scope.get(_OPERATION_KEY, "none")
         self._duration.record(seconds, {"http.route": operation, "http.response.status_code": status})
+        if operation in _PROBES and status < 500:
+            return
         write = self._log.warning if status >= 500 else self._log.info
         # Never the query or a header: those hold what people typed, and sessions.
         write(

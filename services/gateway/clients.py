@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import grpc
 from ninaku.admission.v1 import admission_pb2, admission_pb2_grpc
@@ -84,7 +84,7 @@ class AdmissionClient:
 
     def __init__(self, channel: Channel) -> None:
         """Keep a stub on the channel; the channel stays its owner's."""
-        self._stub = admission_pb2_grpc.AdmissionStub(channel)
+        self._stub = admission_pb2_grpc.AdmissionStub(cast("grpc.aio.Channel", channel))
 
     async def request_upload(self, caller: Caller, key: str, upload: UploadRequest) -> RequestedUpload:
         """Request an upload under an idempotency key.
@@ -128,7 +128,7 @@ class LibraryClient:
 
     def __init__(self, channel: Channel) -> None:
         """Keep a stub on the channel; the channel stays its owner's."""
-        self._stub = library_pb2_grpc.LibraryStub(channel)
+        self._stub = library_pb2_grpc.LibraryStub(cast("grpc.aio.Channel", channel))
 
     async def get_asset(self, caller: Caller, asset_id: str, if_none_match: str) -> TaggedAsset | NotModified:
         """Read one asset, unless the caller holds it already.

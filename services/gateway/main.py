@@ -1,6 +1,7 @@
 """Runs the gateway: ``python -m services.gateway.main``."""
 
 import asyncio
+import logging
 import sys
 from importlib.metadata import version
 
@@ -60,6 +61,8 @@ def main() -> int:
         return 2
     seen = settings.observability
     configure_logging(settings.service_name, seen.log_level, seen.log_format)
+    # The server's own lines say nothing that ours do not, until something is wrong.
+    logging.getLogger("uvicorn.error").setLevel(max(logging.WARNING, logging.getLogger().level))
     stop_tracing = configure_tracing(settings.service_name, seen.otlp_endpoint)
     stop_metrics = configure_metrics(settings.service_name, seen.otlp_endpoint)
     try:
