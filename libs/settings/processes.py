@@ -86,13 +86,14 @@ class ProcessingSettings(ProcessSettings):
 
 @dataclass(frozen=True)
 class MediaWorkerSettings(ProcessSettings):
-    """The image worker: no listener and no key that signs or verifies anything. Without `storage` it stays idle (§11).
+    """The image worker: no key that signs or verifies anything. Without `storage` it stays idle (§11).
 
-    Without `public_store` public renditions go to the S3 bucket's `a/` prefix.
+    With `listener` it answers health checks. Without `public_store` public renditions go to the S3 bucket's `a/` prefix.
     """
 
     service_name: ClassVar[str] = "ninaku-media-worker"
 
+    listener: Listener | None
     database: Database
     image_loop: ImageLoop
     storage: WorkerStorage | None

@@ -50,6 +50,21 @@ class JobKind(StrEnum):
     PURGE_ASSET = "purge_asset"
 
 
+class AccessClass(StrEnum):
+    """Who may fetch an asset's renditions."""
+
+    PUBLIC = "public"
+    PRIVATE = "private"
+    SENSITIVE = "sensitive"
+
+
+class Sweep(StrEnum):
+    """The sweeps of the fleet (§11); the database knows when each is due."""
+
+    EXPIRE_UPLOADS = "expire_uploads"
+    RECONCILE_USAGE = "reconcile_usage"
+
+
 class ClaimState(StrEnum):
     """What a claim did with the job it picked (§14): only `leased` is work."""
 
@@ -149,9 +164,16 @@ class Outcome:
 class StagingObject:
     """An object in the inbox that nobody will read again."""
 
-    upload_id: UUID
     provider_code: str
     object_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiredUpload:
+    """An upload of an expiry batch; `staging` is None when the upload could not be expired and was left as it was."""
+
+    upload_id: UUID
+    staging: StagingObject | None
 
 
 class PermanentFailure(Exception):
@@ -168,6 +190,10 @@ class ImageRefused(PermanentFailure):
 
 class UploadNotYetStored(Exception):
     """The staging object is not there although its policy still runs: the post may be under way."""
+
+
+class StorageDeadlinePassed(Exception):
+    """The lease is nearly over and storage is not done: a storage retry, so that a slow store is never our error."""
 
 
 class DecoderFailed(Exception):
