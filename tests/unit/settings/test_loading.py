@@ -93,11 +93,11 @@ def test_refuses_a_partial_assets_storage_group_and_accepts_none_or_all_of_it(
 ) -> None:
     load(settings_type, rest)
     load(settings_type, {**rest, **group})
-    for name in group:
+    for name, value in group.items():
         # One variable missing, one variable alone, and an empty one, which is as good as missing.
         assert any(name in problem for problem in problems_of(settings_type, {**rest, **without(group, name)}))
         assert any(name in problem for problem in problems_of(settings_type, {**rest, **group, name: ""}))
-        assert problems_of(settings_type, {**rest, name: group[name]})
+        assert problems_of(settings_type, {**rest, name: value})
 
 
 @pytest.mark.case("A2a-1.04")
