@@ -5,7 +5,7 @@ from typing import Final
 from libs.tenancy.tenant_context import Action
 
 READ_ASSET: Final = Action(
-    code="assets.asset.read",
+    code="assets.asset.viewed",
     permission="assets.media.view",
     resource_kind="assets.asset",
     forbidden_code="assets.action_forbidden",
