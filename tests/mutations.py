@@ -1,7 +1,7 @@
 """Breaks the code on purpose and checks that the named tests notice: ``make mutations``.
 
-Each entry of mutations.toml replaces one exact, unique piece of text in one file of a copy of this project and runs only
-the tests that carry the named cases. Every named case must turn red; a mutation that nobody notices fails the run.
+Each entry of mutations.toml replaces one exact, unique piece of text in one file of a copy of this project and runs
+only the tests that carry the named cases. Every named case must turn red; a mutation that nobody notices fails the run.
 First the same tests run on an unbroken copy, so that red means broken by the mutation.
 
 Options: ``--only WORD`` (entries whose file, reason or case contains it), ``--jobs N``.
@@ -83,7 +83,7 @@ async def _run_cases(root: Path, cases: Sequence[str]) -> tuple[dict[str, dict[s
     report.unlink(missing_ok=True)
     selected = [part for case in cases for part in ("--case", case)]
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--case-report", str(report), *selected, "tests",
+        sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--case-report", str(report), *selected,
         cwd=root, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
     try:

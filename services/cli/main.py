@@ -7,7 +7,6 @@ import traceback
 from pathlib import Path
 from typing import Annotated
 
-import click
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -74,20 +73,16 @@ def main() -> int:
     """Runs one command and returns its exit status; what stands in the way is said in words."""
     errors = Console(stderr=True)
     try:
-        result = app(prog_name="ninaku", standalone_mode=False)
-    except click.exceptions.NoArgsIsHelpError as request:
-        typer.echo(request.ctx.get_help())
-        return 2
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
+        app(prog_name="ninaku")  # answers wrong options and --help itself, and leaves with SystemExit
+    except SystemExit as leaving:
+        return leaving.code if isinstance(leaving.code, int) else 0
+    except KeyboardInterrupt:
         return 130
     except BaseExceptionGroup as group:
         return _report(errors, _innermost(group))
     except Exception as error:
         return _report(errors, error)
-    return result if isinstance(result, int) else 0
+    return 0
 
 
 def _innermost(error: BaseException) -> BaseException:
@@ -107,14 +102,14 @@ def _report(errors: Console, error: BaseException) -> int:
 
 
 def _speaks_for_itself(error: BaseException) -> bool:
-    from database.migrate import MigrationError
+    from database.migrate import MigrationRefused
     from libs.settings.errors import SettingsError
     from services.cli.local.children import StartFailed
     from services.cli.local.object_storage import ObjectStorageUnavailable
     from services.cli.local.postgres import PostgresUnavailable
     from services.cli.local.state import StateProblem
 
-    servers = (PostgresUnavailable, ObjectStorageUnavailable, MigrationError)
+    servers = (PostgresUnavailable, ObjectStorageUnavailable, MigrationRefused)
     return isinstance(error, (Failure, StateProblem, StartFailed, SettingsError, *servers))
 
 

@@ -1,8 +1,8 @@
 """How operators reach the database: by DATABASE_URL, or the local stack's, started for the moment when it is not up."""
 
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import asyncpg
 
 from services.cli.failures import Failure
 from services.cli.local.postgres import LocalPostgres
-from services.cli.local.services import LOGINS, SIGNING_SERVICES
+from services.cli.local.services import LOGINS, PROJECT_FOLDER, SIGNING_SERVICES
 from services.cli.local.state import StateFolder
 
 DATABASE = "ninaku"
@@ -52,32 +52,30 @@ async def database_access(state: StateFolder) -> AsyncIterator[DatabaseAccess]:
         state.unlock()
 
 
-@asynccontextmanager
-async def operator_connection(state: StateFolder) -> AsyncIterator[Any]:
-    """An asyncpg connection of the operator. Raises Failure in words when the database cannot be reached."""
-    async with database_access(state) as access:
-        connection = await connect(access.operator_dsn)
-        try:
-            yield connection
-        finally:
-            await connection.close()
-
-
 async def connect(dsn: str) -> Any:
     """Connects, or says in words why not; the address itself, which holds a password, is never shown."""
-    try:
+    with explained():
         return await asyncpg.connect(dsn, timeout=_CONNECT_SECONDS)
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turns what goes wrong while connecting into words."""
+    try:
+        yield
     except asyncpg.InvalidCatalogNameError:
         raise Failure("This database does not exist yet. Create it: ninaku db create") from None
     except (asyncpg.InvalidPasswordError, asyncpg.InvalidAuthorizationSpecificationError):
-        raise Failure("The database does not accept this login. Is DATABASE_URL the migrator's?") from None
+        raise Failure("The database does not accept this login and password.") from None
+    except asyncpg.InsufficientPrivilegeError:
+        raise Failure("This login may not do that. Is it the migrator's, or the server administrator's?") from None
     except (OSError, TimeoutError) as error:
         reason = type(error).__name__
-        raise Failure(f"The database cannot be reached: {reason}. Is it up, and DATABASE_URL right?") from None
+        raise Failure(f"The database cannot be reached ({reason}). Is it up, and its address right?") from None
+    except ValueError:
+        raise Failure("The database's address is not of the form postgresql://login:password@host:port/name.") from None
 
 
 def state_folder(path: Path | None) -> StateFolder:
     """The state folder of the given path; by default `.ninaku` in the folder of the project."""
-    from services.cli.local.services import PROJECT_FOLDER
-
     return StateFolder((path or PROJECT_FOLDER / ".ninaku").absolute())

@@ -79,7 +79,7 @@ def test_a_new_login_gets_a_password_without_changing_the_others(tmp_path: Path)
 
 def test_the_demo_sessions_are_kept_for_their_owner_only(tmp_path: Path) -> None:
     state = folder(tmp_path)
-    demo = DemoOrganization("o", "Demo", (DemoSession("owner", "m", "token"),))
+    demo = DemoOrganization("o", "Demo", (DemoSession("owner", "m", "s", "token"),))
     state.keep_demo(demo)
     assert folder(tmp_path).demo() == demo
     assert stat.S_IMODE((state.path / "demo.json").stat().st_mode) == 0o600

@@ -13,6 +13,7 @@ import grpc
 import httpx
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from database import migrate
 from services.cli.local.children import ChildProcess
 from services.cli.local.state import Ports, StackSecrets, public_key_of
 
@@ -132,15 +133,8 @@ SERVICES: Final = (
     LocalService("gateway", "services.gateway.main", "gateway", None, _gateway, is_http=True),
 )
 
-# The database logins of this table and of the contexts' read-only processes; each gets its own password.
-LOGINS: Final = (
-    "ninaku_migrator",
-    "ninaku_admission",
-    "ninaku_library",
-    "ninaku_delivery",
-    "ninaku_processing",
-    "ninaku_processing_worker",
-)
+# Every database login gets its own password, those of processes that are not in this table yet included.
+LOGINS: Final = tuple(migrate.LOGINS)
 
 
 def child_process(service: LocalService, stack: StackAddresses, log_level: str) -> ChildProcess:

@@ -124,10 +124,7 @@ class LocalStack:
 
     async def _prepare_database(self, postgres: LocalPostgres, secrets: StackSecrets) -> None:
         with self._phase("database"):
-            await migrate.create(postgres.admin_dsn, DATABASE, dict(secrets.database_passwords))
-            await migrate.migrate(
-                postgres.dsn("ninaku_migrator", secrets.database_passwords["ninaku_migrator"], DATABASE)
-            )
+            await migrate.create(postgres.admin_dsn, DATABASE, secrets.database_passwords)
 
     async def _take_demo_photo(self, addresses: StackAddresses, demo: DemoOrganization) -> Result:
         self._console.print("\nTaking the bundled photo (turned on its side, with a position) through the main job")

@@ -52,6 +52,7 @@ class DemoSession:
 
     role: str
     membership_id: str
+    session_id: str
     session: str
 
 
