@@ -26,13 +26,24 @@ class _Document(BaseModel):
 class UploadIntent(_Document):
     """What is going to be uploaded."""
 
-    media_type: _MediaType = Field(description="`image/jpeg`, `image/png`, `image/webp` or `image/avif`.")
-    byte_size: int = Field(ge=1, description=f"Exact size of the file in bytes, at most {MAX_UPLOAD_BYTES:,}.")
+    media_type: _MediaType = Field(
+        description="`image/jpeg`, `image/png`, `image/webp` or `image/avif`.",
+        json_schema_extra={"example": "image/jpeg"},
+    )
+    byte_size: int = Field(
+        ge=1,
+        description=f"Exact size of the file in bytes, at most {MAX_UPLOAD_BYTES:,}.",
+        json_schema_extra={"example": 2_483_211},
+    )
     access_class: Literal["public", "private", "sensitive"] = Field(
         description="Who may reach the image; it never changes."
     )
-    display_name: _BoundedText = Field(default="", description="A name for people.")
-    original_filename: _BoundedText = Field(default="", description="The file's own name.")
+    display_name: _BoundedText = Field(
+        default="", description="A name for people.", json_schema_extra={"example": "Hamburguesa clásica"}
+    )
+    original_filename: _BoundedText = Field(
+        default="", description="The file's own name.", json_schema_extra={"example": "hamburguesa.jpg"}
+    )
 
 
 class ShortAsset(_Document):

@@ -1,19 +1,11 @@
-"""Runs the gateway: ``python -m services.gateway.main``."""
+"""The process of the gateway: `python -m services.gateway.main`. Everything is constructed here."""
 
-import asyncio
 import logging
-import sys
 from importlib.metadata import version
 
-import structlog
-import uvloop
-from opentelemetry import trace
-
-from libs.observability.logging import configure_logging
-from libs.observability.metrics import configure_metrics, context_meter
-from libs.observability.tracing import configure_tracing
 from libs.rpc.client import Channel
-from libs.settings import GatewaySettings, SettingsError, load
+from libs.rpc.process import Telemetry, run_process
+from libs.settings.processes import GatewaySettings
 from services.gateway.app import build_app
 from services.gateway.assets_routes import assets_operations
 from services.gateway.clients import ADMISSION_POLICIES, LIBRARY_POLICIES, AdmissionClient, LibraryClient
@@ -34,10 +26,11 @@ def operations(admission: AdmissionClient, library: LibraryClient, readiness: Re
     return served
 
 
-async def serve(settings: GatewaySettings) -> None:
-    """Serve until a signal comes."""
+async def serve(settings: GatewaySettings, telemetry: Telemetry) -> None:
+    """Construct everything, serve until a signal, and take it down again."""
+    # The server's own lines say nothing that ours do not, until something is wrong.
+    logging.getLogger("uvicorn.error").setLevel(max(logging.WARNING, logging.getLogger().level))
     readiness = Readiness()
-    tracer = None if settings.observability.otlp_endpoint is None else trace.get_tracer("ninaku.gateway")
     async with (
         Channel(settings.upstreams.admission, ADMISSION_POLICIES) as admission,
         Channel(settings.upstreams.library, LIBRARY_POLICIES) as library,
@@ -45,34 +38,16 @@ async def serve(settings: GatewaySettings) -> None:
         app = build_app(
             operations(AdmissionClient(admission), LibraryClient(library), readiness),
             origins=settings.cross_origin.origins,
-            meter=context_meter("gateway"),
-            tracer=tracer,
+            meter=telemetry.meter,
+            tracer=telemetry.tracer,
         )
         await HttpServer(app, settings.listener.host, settings.listener.port, readiness).serve()
 
 
-def main() -> int:
-    """Read the settings, set up logs, traces and metrics, and serve. Returns the exit code."""
-    try:
-        settings = load(GatewaySettings)
-    except SettingsError as error:
-        configure_logging(GatewaySettings.service_name)
-        structlog.stdlib.get_logger("ninaku.http").error("cannot start", problems=error.problems)
-        return 2
-    seen = settings.observability
-    configure_logging(settings.service_name, seen.log_level, seen.log_format)
-    # The server's own lines say nothing that ours do not, until something is wrong.
-    logging.getLogger("uvicorn.error").setLevel(max(logging.WARNING, logging.getLogger().level))
-    stop_tracing = configure_tracing(settings.service_name, seen.otlp_endpoint)
-    stop_metrics = configure_metrics(settings.service_name, seen.otlp_endpoint)
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(serve(settings))
-    finally:
-        stop_metrics()
-        stop_tracing()
-    return 0
+def main() -> None:
+    """Run the process."""
+    run_process(GatewaySettings, serve)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

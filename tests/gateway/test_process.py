@@ -162,10 +162,10 @@ async def test_a_process_without_its_settings_says_which_and_ends() -> None:
         "DATABASE_URL": "postgresql://u:hunter2@127.0.0.1/x",
     }
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "services.gateway.main", env=environment, stdout=subprocess.PIPE
+        sys.executable, "-m", "services.gateway.main", env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
     output, _ = await asyncio.wait_for(process.communicate(), 30)
-    assert process.returncode == 2
+    assert process.returncode == 1
     text = output.decode()
     assert "NINAKU_LISTEN" in text
     assert "DATABASE_URL belongs to another process" in text
