@@ -88,7 +88,7 @@ class ProcessingSettings(ProcessSettings):
 class MediaWorkerSettings(ProcessSettings):
     """The image worker: no key that signs or verifies anything. Without `storage` it stays idle (§11).
 
-    With `listener` it answers health checks. Without `public_store` public renditions go to the S3 bucket's `a/` prefix.
+    With `listener` it answers health checks. Without `public_store` public renditions go to `a/` of the S3 bucket.
     """
 
     service_name: ClassVar[str] = "ninaku-media-worker"
