@@ -1,7 +1,7 @@
 -- Expires uploads that were issued and never completed, oldest first, at most p_batch (1 to 500): upload `expired`,
 -- asset and original `failed` (assets.upload_expired), reservation released. (§6) Returns the staging objects to
--- delete, once. p_skip_upload_ids leaves rows out that failed a batch before, so that one bad row does not stop the
--- rest. Idempotent: an expired upload is not found again. Refuses with 23514: assets_processing_isolation,
+-- delete, once. A row that cannot be expired does not stop the rest: it stays as it is and comes back with its provider
+-- and key NULL; p_skip_upload_ids leaves such rows out of later batches. Idempotent: an expired upload is not found again. Refuses with 23514: assets_processing_isolation,
 -- assets_sweep_batch.
 CREATE OR REPLACE FUNCTION assets.expire_uploads(p_batch integer, p_skip_upload_ids uuid[])
 RETURNS TABLE (upload_id uuid, staging_provider_code varchar, staging_object_key varchar)
@@ -26,15 +26,20 @@ BEGIN
             ORDER BY u.expires_at, u.id LIMIT p_batch) AS oldest
         ORDER BY oldest.organization_id, oldest.asset_id
     LOOP
-        PERFORM FROM assets.organization_usage WHERE organization_id = v_candidate.organization_id FOR UPDATE;
-        PERFORM FROM assets.assets WHERE id = v_candidate.asset_id FOR UPDATE;
-        SELECT u.staging_object_key, u.staging_provider_id INTO v_key, v_provider_id FROM assets.uploads u
-        WHERE u.id = v_candidate.id AND u.state = 'issued' AND u.expires_at <= now()
-        FOR UPDATE SKIP LOCKED;
-        CONTINUE WHEN NOT FOUND;
-        PERFORM FROM assets.asset_variants
-        WHERE asset_id = v_candidate.asset_id AND variant_code = 'original' FOR UPDATE;
-        PERFORM assets.settle_failure(v_candidate.asset_id, 'assets.upload_expired', 'expired');
+        BEGIN
+            PERFORM FROM assets.organization_usage WHERE organization_id = v_candidate.organization_id FOR UPDATE;
+            PERFORM FROM assets.assets WHERE id = v_candidate.asset_id FOR UPDATE;
+            SELECT u.staging_object_key, u.staging_provider_id INTO v_key, v_provider_id FROM assets.uploads u
+            WHERE u.id = v_candidate.id AND u.state = 'issued' AND u.expires_at <= now()
+            FOR UPDATE SKIP LOCKED;
+            CONTINUE WHEN NOT FOUND;
+            PERFORM FROM assets.asset_variants
+            WHERE asset_id = v_candidate.asset_id AND variant_code = 'original' FOR UPDATE;
+            PERFORM assets.settle_failure(v_candidate.asset_id, 'assets.upload_expired', 'expired');
+        EXCEPTION WHEN OTHERS THEN
+            RETURN QUERY SELECT v_candidate.id, NULL::varchar, NULL::varchar;
+            CONTINUE;
+        END;
         RETURN QUERY SELECT v_candidate.id, p.code, v_key FROM assets.storage_providers p WHERE p.id = v_provider_id;
     END LOOP;
 END $$;
