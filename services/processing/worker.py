@@ -39,21 +39,26 @@ async def serve(settings: MediaWorkerSettings, telemetry: Telemetry) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    server = RpcServer(settings.listener.host, settings.listener.port, meter=telemetry.meter, tracer=telemetry.tracer)
+    listener = settings.listener
+    server = None
+    if listener is not None:
+        server = RpcServer(listener.host, listener.port, meter=telemetry.meter, tracer=telemetry.tracer)
     log: Any = structlog.stdlib.get_logger("ninaku.processing")
     if settings.storage is None:
         log.warning("idle: the worker storage group is not set")
-        await server.start()
+        if server is not None:
+            await server.start()
         await stopping.wait()
     else:
         layout = worker_layout(settings.storage, settings.public_store)
         async with open_object_store(layout, missing_answers_403=settings.storage.missing_answers_403) as objects:
             await _work(settings, objects, server, stopping)
-    await server.stop(drain_seconds=_DRAIN_SECONDS)
+    if server is not None:
+        await server.stop(drain_seconds=_DRAIN_SECONDS)
 
 
 async def _work(
-    settings: MediaWorkerSettings, objects: ObjectStore, server: RpcServer, stopping: asyncio.Event
+    settings: MediaWorkerSettings, objects: ObjectStore, server: RpcServer | None, stopping: asyncio.Event
 ) -> None:
     url = settings.database.url.get_secret_value()
     database = create_database(url, pool_size=_CONNECTIONS, application_name=settings.service_name)
@@ -66,9 +71,9 @@ async def _work(
             repository,
             {JobKind.PROCESS_UPLOAD.value: ProcessUpload(objects, decoder, uuid7, _utc_now)},
             objects,
-            wakeups,
-            Pace(lease=settings.image_loop.lease_seconds, poll=settings.image_loop.idle_poll_ms / 1000),
-            instruments,
+            wakeups=wakeups,
+            pace=Pace(lease=settings.image_loop.lease_seconds, poll=settings.image_loop.idle_poll_ms / 1000),
+            instruments=instruments,
         )
         sweeps = Sweeps(repository, objects, instruments)
         listener = JobListener(url, settings.service_name, wakeups)
@@ -77,7 +82,8 @@ async def _work(
         except DecoderFailed as error:
             # The next photo tries again; until then the reason is in the log and not in a crash loop.
             structlog.stdlib.get_logger("ninaku.processing").error("decoder not started", error=str(error))
-        await server.start()
+        if server is not None:
+            await server.start()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(loop.run(stopping), name="jobs")
             tasks.create_task(sweeps.run(stopping), name="sweeps")
