@@ -145,6 +145,7 @@ def child_process(service: LocalService, stack: StackAddresses, log_level: str) 
         "HOME": os.environ.get("HOME", "/"),
         "LANG": "C.UTF-8",
         "PYTHONUNBUFFERED": "1",
+        "GRPC_VERBOSITY": "ERROR",  # its remarks about forks are for nobody here
         "NINAKU_LISTEN": f"127.0.0.1:{port}",
         "NINAKU_LOG_FORMAT": "console",
         "NINAKU_LOG_LEVEL": log_level,

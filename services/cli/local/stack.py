@@ -127,7 +127,9 @@ class LocalStack:
             await migrate.create(postgres.admin_dsn, DATABASE, secrets.database_passwords)
 
     async def _take_demo_photo(self, addresses: StackAddresses, demo: DemoOrganization) -> Result:
-        self._console.print("\nTaking the bundled photo (turned on its side, with a position) through the main job")
+        self._console.print(
+            "\nTaking the bundled photo, turned on its side and with a position, through the main job:", soft_wrap=True
+        )
         access = GatewayAccess(
             f"http://127.0.0.1:{addresses.ports.of('gateway')}", demo.member("owner").session, demo.organization_id
         )

@@ -136,7 +136,7 @@ class UploadJourney:
                     path, asset_id, {}, f"It is still {asset['status']} after ten minutes. Ask for {asset_id} later."
                 )
             await self._pause(delay)
-            waited, delay = waited + delay, min(delay * 1.5, 1.5)
+            waited, delay = waited + delay, min(delay * 1.5, 0.75)
 
     async def _patiently(self, path: Path, attempt: Callable[[], Awaitable[T]]) -> T:
         """Waits out a rate limit, the cap of open uploads and a server that is away; raises every other refusal."""
