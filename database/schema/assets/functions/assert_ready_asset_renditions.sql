@@ -18,7 +18,8 @@ BEGIN
         WHERE a.id = v_asset_id AND a.status = 'ready'
             AND (assets.profile_rendition_codes(a.rendition_profile) IS NULL
                 OR EXISTS (
-                    SELECT FROM unnest('original' || assets.profile_rendition_codes(a.rendition_profile)) AS needed (code)
+                    SELECT FROM unnest(
+                        ARRAY['original'] || assets.profile_rendition_codes(a.rendition_profile)) AS needed (code)
                     WHERE NOT EXISTS (
                         SELECT FROM assets.asset_variants v
                         WHERE v.asset_id = a.id AND v.variant_code = needed.code AND v.status = 'ready')))

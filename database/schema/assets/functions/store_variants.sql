@@ -9,11 +9,12 @@ CREATE OR REPLACE FUNCTION assets.store_variants(
 RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_needed text[] := 'original' || assets.profile_rendition_codes(p_profile);
+    v_needed text[] := ARRAY['original'] || assets.profile_rendition_codes(p_profile);
     v_count integer := cardinality(v_needed);
     v_fits boolean;
 BEGIN
-    v_fits := (SELECT bool_and(length_ IS NOT DISTINCT FROM v_count) FROM unnest(ARRAY[
+    -- An unknown profile has no renditions: only the original would be needed, and nothing fits.
+    v_fits := v_count > 1 AND (SELECT bool_and(length_ IS NOT DISTINCT FROM v_count) FROM unnest(ARRAY[
         cardinality(p_variant_codes), cardinality(p_media_types), cardinality(p_byte_sizes),
         cardinality(p_checksums), cardinality(p_widths), cardinality(p_heights), cardinality(p_variant_ids),
         cardinality(p_storage_object_ids), cardinality(p_provider_codes), cardinality(p_object_keys)]) AS l (length_));
