@@ -56,6 +56,19 @@ async def test_a_second_server_on_the_same_data_is_refused(tmp_path: Path) -> No
             await LocalObjectStorage(tmp_path / "storage").start()
 
 
+async def test_another_process_learns_the_credentials_of_a_running_server(
+    object_storage: LocalObjectStorage, tmp_path: Path
+) -> None:
+    other = LocalObjectStorage(object_storage.log_file.parent, object_storage.port)
+    with pytest.raises(ObjectStorageUnavailable, match="not started"):
+        _ = other.worker_key
+    other.read_keys()
+    assert other.worker_key == object_storage.worker_key
+    assert await read(other) is None
+    with pytest.raises(ObjectStorageUnavailable, match="ever started"):
+        LocalObjectStorage(tmp_path / "nothing").read_keys()
+
+
 async def test_a_taken_port_is_named_with_the_remedy(tmp_path: Path) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))

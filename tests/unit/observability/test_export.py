@@ -1,4 +1,4 @@
-"""Spans and metrics of a process, at a real OTLP/gRPC collector. Providers are set once per process, so one is started."""
+"""Spans and metrics of a process, at a real OTLP/gRPC collector. Providers are set once a process: each is new."""
 
 import asyncio
 import os
