@@ -163,7 +163,12 @@ class LocalObjectStorage:
             lock.close()
 
     def read_keys(self) -> None:
-        """Makes the credentials known of a server that another process runs on the same folder."""
+        """Makes the credentials known of a server that another process runs on the same folder.
+
+        Raises ObjectStorageUnavailable when none ever ran there: making new ones is for the process that runs it.
+        """
+        if not (self._home / "keys.json").exists():
+            raise ObjectStorageUnavailable(f"no S3 server was ever started in {self._home}")
         self._keys = self._kept_keys()
 
     def remove(self) -> None:
