@@ -130,7 +130,7 @@ class JobLoop:
         span = self._tracer.start_as_current_span(
             f"process {job.job_kind}",
             kind=trace.SpanKind.CONSUMER,
-            links=_links(job.trace_context),
+            links=span_links(job.trace_context),
             attributes={"assets.job_kind": job.job_kind, "assets.attempt_count": job.attempt_count},
         )
         names = structlog.contextvars.bound_contextvars(job_id=str(job.job_id), asset_id=str(job.asset_id))
@@ -179,7 +179,7 @@ class JobLoop:
 
     async def _record(self, job: ClaimedJob, outcome: Outcome, lease_end: float) -> None:
         try:
-            state = await self._record_while_leased(job, outcome, lease_end)
+            state, outcome = await self._record_while_leased(job, outcome, lease_end)
         except LeaseLost:
             self._instruments.leases_lost.add(1, {"job_kind": job.job_kind})
             self._log.warning("lease lost, nothing recorded")
@@ -198,14 +198,15 @@ class JobLoop:
         if outcome.kind in _SETTLED and job.staging_provider_code and job.staging_object_key:
             await remove_staging(self._objects, StagingObject(job.staging_provider_code, job.staging_object_key))
 
-    async def _record_while_leased(self, job: ClaimedJob, outcome: Outcome, lease_end: float) -> str:
+    async def _record_while_leased(self, job: ClaimedJob, outcome: Outcome, lease_end: float) -> tuple[str, Outcome]:
         """Record once; a database that is away is asked again while the lease lasts.
 
-        An outcome that was recorded just before the connection broke answers LeaseLost to the second try.
+        Returns the job's state and the outcome that was recorded. One that was recorded just before the connection
+        broke answers LeaseLost to the second try.
         """
         while True:
             try:
-                return await self._repository.record(job, outcome)
+                return await self._repository.record(job, outcome), outcome
             except DatabaseUnavailable:
                 if asyncio.get_running_loop().time() + _RECORD_PAUSE_SECONDS >= lease_end:
                     raise
@@ -235,7 +236,8 @@ class JobLoop:
         self._instruments.jobs.add(1, {"job_kind": job.job_kind, "outcome": outcome})
 
 
-def _links(trace_context: str | None) -> list[trace.Link]:
+def span_links(trace_context: str | None) -> list[trace.Link]:
+    """The link to the trace that completed the upload; none when its `traceparent` is absent or unreadable."""
     if not trace_context:
         return []
     context = TraceContextTextMapPropagator().extract({"traceparent": trace_context})

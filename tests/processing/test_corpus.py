@@ -1,8 +1,8 @@
 """Every file of an image corpus through the real pipeline, judged by what its manifest expects.
 
 ``NINAKU_IMAGE_CORPUS`` names a folder with ``manifest.jsonl`` and ``files/``. ``either`` accepts each listed
-outcome, the size is compared before the fit to 4096, and the mean of each quadrant of the master on white may be 12 off per
-channel.
+outcome, the size is compared before the fit to 4096, and the mean of each quadrant of the master on white may be 12
+off per channel.
 """
 
 import json
