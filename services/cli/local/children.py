@@ -13,7 +13,7 @@ from typing import Final
 
 _PR_SET_PDEATHSIG: Final = 1
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)  # loaded before any fork: a child between fork and exec loads nothing
-_DRAIN_SECONDS: Final = 3.0
+_DRAIN_SECONDS: Final = 2.0
 _FIRST_PAUSE_SECONDS: Final = 0.5
 _LONGEST_PAUSE_SECONDS: Final = 15.0
 _STEADY_SECONDS: Final = 30.0
@@ -72,7 +72,7 @@ class Supervisor:
         self._watchers += [asyncio.create_task(self._watch(child), name=f"watch {child.name}") for child in children]
 
     async def stop(self) -> None:
-        """Ends every child: a request first, `kill` for what is still there after three seconds."""
+        """Ends every child: a request first, `kill` for what is still there after two seconds."""
         self._ending = True
         for watcher in self._watchers:
             watcher.cancel()
