@@ -28,6 +28,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     """Bounds the head of a request, which the parser itself does not, and answers its refusals as JSON."""
 
     _head_bytes = 0
+    _head_complete = False
     _head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -44,6 +45,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         """Count anew for each request of the connection."""
         super().on_message_begin()
         self._head_bytes = 0
+        self._head_complete = False
         if self._head_timer is None:
             self._head_timer = self.loop.call_later(HEAD_SECONDS, self._give_up)
 
@@ -53,12 +55,14 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Count a header; trailers of a chunked body count too, and are never kept longer than the request."""
+        """Keep a header; count a trailer and drop it, for it must not pass as a header (RFC 9110 §6.5)."""
         self._count(len(name) + len(value))
-        super().on_header(name, value)
+        if not self._head_complete:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """The head is there."""
+        """Stop waiting: the head is there."""
+        self._head_complete = True
         self._stop_waiting()
         super().on_headers_complete()
 

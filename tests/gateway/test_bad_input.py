@@ -128,10 +128,11 @@ async def test_a_completion_takes_no_body(gateway: Gateway) -> None:
     [
         "",
         "x",
-        str(uuid.uuid1()),
-        str(uuid.uuid3(uuid.NAMESPACE_DNS, "a")),
-        "{" + str(uuid.uuid4()) + "}",
-        uuid.uuid4().hex,
+        "01929c3e-7d4e-1a51-9f00-5c2b3c1a9e10",
+        "01929c3e-7d4e-3a51-9f00-5c2b3c1a9e10",
+        "01929c3e-7d4e-4a51-1f00-5c2b3c1a9e10",
+        "{01929c3e-7d4e-4a51-9f00-5c2b3c1a9e10}",
+        "01929c3e7d4e4a519f005c2b3c1a9e10",
     ],
 )
 async def test_an_idempotency_key_is_a_uuid_of_version_4_or_7(gateway: Gateway, key: str) -> None:
@@ -247,6 +248,30 @@ async def test_too_much_head_is_refused_as_json_and_ends_the_connection(gateway:
     assert b'"foundation.headers_too_large"' in answer
     many = b"".join(b"X-%d: y\r\n" % number for number in range(4_000))
     assert (await gateway.raw(b"GET /healthz HTTP/1.1\r\n" + many + b"\r\n")).startswith(b"HTTP/1.1 431 ")
+
+
+async def test_a_trailer_does_not_pass_as_a_header(gateway: Gateway) -> None:
+    answer = await gateway.raw(
+        b"POST " + COMPLETION.encode() + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+        b"Authorization: Bearer s\r\nTransfer-Encoding: chunked\r\n\r\n"
+        b"0\r\nX-Organization-Id: " + ORGANIZATION_ID.encode() + b"\r\n\r\n"
+    )
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b'"field":"X-Organization-Id"' in answer
+
+
+async def test_a_head_that_does_not_end_ends_its_connection(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.gateway.server.HEAD_SECONDS", 0.2)
+    assert await gateway.raw(b"") == b""
+    assert await gateway.raw(b"GET /healthz HTTP/1.1\r\nHost: x\r\n") == b""
+
+
+async def test_a_body_that_does_not_arrive_is_not_waited_for(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.gateway.bodies.BODY_SECONDS", 0.2)
+    answer = await gateway.raw(_head("Content-Length: 100"), b"{")
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b'"foundation.body_incomplete"' in answer
+    assert gateway.peers.requests == []
 
 
 async def test_what_is_not_http_is_refused_as_json(gateway: Gateway) -> None:
