@@ -30,7 +30,7 @@ from libs.errors.status import refusal_from_rpc_error
 from libs.rpc.client import Channel
 from libs.rpc.server import RpcServer
 from libs.storage.clients import StorageAccount
-from libs.storage.upload_policy import UploadPolicy, open_upload_policy_signer
+from libs.storage.upload_policy import UploadPolicy
 from libs.tenancy.service_tokens import ServiceKey, ServiceTokenIssuer, ServiceTokenVerifier
 from libs.tenancy.tenant_context import TenantAccess
 from services.admission.domain import allowed_access_classes
@@ -130,17 +130,15 @@ async def refused(call: Any) -> Refusal:
 @asynccontextmanager
 async def running_services(
     database: DatabaseUnderTest,
+    policy_signer: PolicySigner | None,
     *,
-    storage: bool = True,
     data_policy_published: bool = False,
     requests_a_minute: int = 1_000,
 ) -> AsyncIterator[Services]:
-    """Admission, library and delivery, wired as their main.py wires them."""
+    """Admission, library and delivery, wired as main.py does it; without a signer there is no storage."""
     async with AsyncExitStack() as stack:
         clock, key = Clock(), Ed25519PrivateKey.generate()
-        signer = None
-        if storage:
-            signer = CountingSigner(await stack.enter_async_context(open_upload_policy_signer(ACCOUNT)))
+        signer = None if policy_signer is None else CountingSigner(policy_signer)
         databases: dict[str, Database] = {}
         statements: dict[str, Statements] = {}
         for name in ("admission", "library", "delivery"):
@@ -172,7 +170,7 @@ async def running_services(
             admission=admission_pb2_grpc.AdmissionStub(
                 await serve(
                     admission_pb2_grpc.add_AdmissionServicer_to_server,
-                    AdmissionServicer(admission, URLS if storage else None),
+                    AdmissionServicer(admission, None if signer is None else URLS),
                     admission_pb2.DESCRIPTOR.services_by_name["Admission"].full_name,
                 )
             ),

@@ -10,6 +10,7 @@ from ninaku.delivery.v1 import asset_delivery_pb2 as pb
 
 from libs.assets.asset import AccessClass
 from libs.tenancy.service_tokens import ServiceTokenIssuer
+from services.admission.use_cases import PolicySigner
 from tests.service.processes import Services, as_person, give_asset, process, refused, running_services, upload_request
 from tests.support.database import Connection, DatabaseUnderTest, Person, add_person
 
@@ -65,9 +66,9 @@ async def test_assets_come_in_the_order_named_once_each_without_foreign_unknown_
 
 
 async def test_an_asset_that_is_not_shown_publicly_has_neither_reference_nor_urls(
-    database: DatabaseUnderTest, person: Person
+    database: DatabaseUnderTest, policy_signer: PolicySigner, person: Person
 ) -> None:
-    async with running_services(database, data_policy_published=True) as services:
+    async with running_services(database, policy_signer, data_policy_published=True) as services:
         private, _ = await give_asset(services, person, AccessClass.PRIVATE)
         await process(await database.login("ninaku_processing_worker"))
         processing, _ = await give_asset(services, person)
@@ -174,6 +175,8 @@ async def test_two_thousand_assets_are_described_in_one_statement(
     )
     asset_ids = [row["id"] for row in await owner.fetch("SELECT id FROM assets.assets ORDER BY delivery_token")]
     sent = services.statements["delivery"].sent
+    await services.delivery.Describe(asking(*asset_ids), metadata=as_catalog(services, person))  # connects, prepares
+    sent.clear()
 
     answer = await services.delivery.Describe(asking(*asset_ids), metadata=as_catalog(services, person))
 

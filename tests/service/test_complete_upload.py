@@ -14,6 +14,7 @@ from ninaku.library.v1 import library_pb2
 import services.admission
 from libs.assets.entity_tag import entity_tag
 from libs.assets.messages import asset_document
+from services.admission.use_cases import PolicySigner
 from tests.service.processes import (
     Services,
     as_person,
@@ -161,32 +162,26 @@ async def test_completing_needs_the_permission_and_never_the_capability(
 
 @pytest.mark.case("A2c.04")
 async def test_completing_opens_no_connection_but_the_databases_and_signs_nothing(
-    database: DatabaseUnderTest, person: Person, monkeypatch: pytest.MonkeyPatch
+    database: DatabaseUnderTest, policy_signer: PolicySigner, person: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running_services(database) as services:
+    async with running_services(database, policy_signer) as services:
         _, upload_id = await open_upload(services, person)
         assert services.signer is not None
         services.signer.asked.clear()
         reached: list[object] = []
         loop = asyncio.get_running_loop()
-        for name in ("create_connection", "sock_connect"):
-            original = getattr(loop, name)
-
-            def watched(*args: object, _original: object = original, **kwargs: object) -> object:
-                reached.append((args, kwargs))
-                return _original(*args, **kwargs)  # type: ignore[operator]
-
-            monkeypatch.setattr(loop, name, watched, raising=False)
-        monkeypatch.setattr(socket.socket, "connect", lambda *args: reached.append(args))
-
-        answer = await services.admission.CompleteUpload(completion(upload_id), metadata=as_person(person))
+        with monkeypatch.context() as patch:
+            for name in ("create_connection", "sock_connect"):
+                patch.setattr(loop, name, lambda *args, **_: reached.append(args), raising=False)
+            patch.setattr(socket.socket, "connect", lambda *args: reached.append(args))
+            answer = await services.admission.CompleteUpload(completion(upload_id), metadata=as_person(person))
 
         assert answer.asset.status == assets_pb.ASSET_STATUS_PROCESSING
         assert services.signer.asked == []
         assert reached == []
 
     # And with storage gone from the configuration altogether it completes just the same.
-    async with running_services(database, storage=False) as services:
+    async with running_services(database, None) as services:
         again = await services.admission.CompleteUpload(completion(upload_id), metadata=as_person(person))
         assert again.asset.status == assets_pb.ASSET_STATUS_PROCESSING
 

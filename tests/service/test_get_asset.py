@@ -10,6 +10,7 @@ from ninaku.library.v1 import library_pb2
 from libs.assets.asset import AccessClass
 from libs.assets.entity_tag import entity_tag
 from libs.assets.messages import asset_document
+from services.admission.use_cases import PolicySigner
 from tests.service.processes import (
     Services,
     as_person,
@@ -108,8 +109,10 @@ async def test_a_failed_asset_says_why_in_words_and_has_no_urls(
     assert not any(rendition.HasField("url") for rendition in asset.renditions)
 
 
-async def test_a_ready_private_asset_has_no_urls(database: DatabaseUnderTest, person: Person) -> None:
-    async with running_services(database, data_policy_published=True) as services:
+async def test_a_ready_private_asset_has_no_urls(
+    database: DatabaseUnderTest, policy_signer: PolicySigner, person: Person
+) -> None:
+    async with running_services(database, policy_signer, data_policy_published=True) as services:
         asset_id, _ = await give_asset(services, person, AccessClass.PRIVATE)
         await process(await database.login("ninaku_processing_worker"))
 

@@ -13,6 +13,7 @@ from ninaku.assets.v1 import resources_pb2 as assets_pb
 
 from libs.assets.tokens import is_delivery_token
 from libs.assets.uuid7 import uuid7
+from services.admission.use_cases import PolicySigner
 from tests.service.processes import Services, as_person, count, process, refused, running_services, upload_request
 from tests.support.database import Connection, DatabaseUnderTest, Person, add_organization, add_person
 
@@ -264,9 +265,9 @@ async def test_what_cannot_be_uploaded_is_refused_before_anything_is_written_or_
 
 @pytest.mark.case("A2b.03")
 async def test_private_files_are_admitted_once_the_data_policy_is_published(
-    database: DatabaseUnderTest, owner: Connection, person: Person
+    database: DatabaseUnderTest, policy_signer: PolicySigner, owner: Connection, person: Person
 ) -> None:
-    async with running_services(database, data_policy_published=True) as services:
+    async with running_services(database, policy_signer, data_policy_published=True) as services:
         answer = await services.admission.RequestUpload(
             upload_request(access_class=assets_pb.ACCESS_CLASS_PRIVATE), metadata=as_person(person)
         )
@@ -344,7 +345,7 @@ async def test_an_organization_has_at_most_twenty_open_uploads(
 async def test_without_storage_the_answer_is_unavailable_before_the_caller_is_even_looked_at(
     database: DatabaseUnderTest, owner: Connection, person: Person
 ) -> None:
-    async with running_services(database, storage=False) as services:
+    async with running_services(database, None) as services:
         for metadata in ((), as_person(person)):
             refusal = await refused(services.admission.RequestUpload(upload_request(), metadata=metadata))
             assert refusal.code == "assets.storage_unavailable"
@@ -452,11 +453,11 @@ async def test_a_denial_that_cannot_be_recorded_is_a_denial_all_the_same(
 
 
 async def test_the_thirty_first_request_of_a_minute_is_told_when_to_come_back_and_reserves_nothing(
-    database: DatabaseUnderTest, owner: Connection, person: Person
+    database: DatabaseUnderTest, policy_signer: PolicySigner, owner: Connection, person: Person
 ) -> None:
     other = await add_person(owner, person.organization_id, "manager")
     request = upload_request()
-    async with running_services(database, requests_a_minute=30) as services:
+    async with running_services(database, policy_signer, requests_a_minute=30) as services:
         for _ in range(30):
             await services.admission.RequestUpload(request, metadata=as_person(person))
         refusal = await refused(services.admission.RequestUpload(upload_request(), metadata=as_person(person)))
