@@ -22,9 +22,9 @@ BEGIN
         v_fits := (
             SELECT array_agg(o.code ORDER BY o.code) = (SELECT array_agg(n.code ORDER BY n.code)
                     FROM unnest(v_needed) AS n (code))
-                AND bool_and(o.media_type IS NOT NULL AND o.byte_size > 0 AND length(o.checksum) = 32
+                AND bool_and((o.media_type IS NOT NULL AND o.byte_size > 0 AND length(o.checksum) = 32
                     AND o.width > 0 AND o.height > 0 AND o.object_id IS NOT NULL AND o.object_key IS NOT NULL
-                    AND p.id IS NOT NULL)
+                    AND p.id IS NOT NULL) IS TRUE)
                 AND bool_and(CASE WHEN o.code = 'original' THEN o.variant_id IS NOT DISTINCT FROM p_original_id
                     ELSE o.variant_id IS NOT NULL AND v.id IS NULL END)
                 AND count(DISTINCT o.variant_id) = v_count AND count(DISTINCT o.object_id) = v_count
