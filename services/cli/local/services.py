@@ -1,6 +1,5 @@
 """The table of services that a local stack runs: a new context adds a row."""
 
-import asyncio
 import json
 import os
 import sys
@@ -9,11 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import grpc
-import httpx
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-
 from database import migrate
+from services.cli.clients import http_ready, rpc_ready
 from services.cli.local.children import ChildProcess
 from services.cli.local.state import Ports, StackSecrets, public_key_of
 
@@ -21,7 +17,6 @@ PROJECT_FOLDER: Final = Path(__file__).resolve().parents[3]
 REGION: Final = "us-east-1"
 # Services that call others sign with a key of their own; the command line speaks for the catalog's place until then.
 SIGNING_SERVICES: Final = ("ninaku-catalog",)
-_START_SECONDS: Final = 45.0
 
 
 @dataclass(frozen=True)
@@ -158,36 +153,8 @@ def child_process(service: LocalService, stack: StackAddresses, log_level: str) 
 
     async def ready() -> None:
         if service.is_http:
-            await _http_ready(f"http://127.0.0.1:{port}/readyz")
+            await http_ready(f"http://127.0.0.1:{port}/readyz")
         else:
-            await _rpc_ready(f"127.0.0.1:{port}")
+            await rpc_ready(f"127.0.0.1:{port}")
 
     return ChildProcess(service.name, (sys.executable, "-m", service.module), environment, PROJECT_FOLDER, ready)
-
-
-async def _http_ready(url: str) -> None:
-    async with asyncio.timeout(_START_SECONDS), httpx.AsyncClient(trust_env=False) as http:
-        while True:
-            try:
-                if (await http.get(url, timeout=1.0)).is_success:
-                    return
-            except httpx.TransportError:
-                pass
-            await asyncio.sleep(0.05)
-
-
-async def _rpc_ready(address: str) -> None:
-    """Waits for SERVING, on a fresh channel each time: one that failed waits a second before it tries again."""
-    async with asyncio.timeout(_START_SECONDS):
-        while True:
-            # The environment's proxies are for the way out; they have no business on the loopback.
-            async with grpc.aio.insecure_channel(address, options=(("grpc.enable_http_proxy", 0),)) as channel:
-                try:
-                    answer = await health_pb2_grpc.HealthStub(channel).Check(
-                        health_pb2.HealthCheckRequest(), timeout=1.0
-                    )
-                    if answer.status == health_pb2.HealthCheckResponse.SERVING:
-                        return
-                except grpc.aio.AioRpcError:
-                    pass
-            await asyncio.sleep(0.05)
