@@ -257,7 +257,7 @@ async def _status(connection: _Connection, source: Source) -> DatabaseStatus:
         foreign = sorted(schemas & set(_SCHEMAS))
         if foreign:
             return _refused((), f"the database has schema {foreign[0]} but no ledger: it was not made by this product")
-        return DatabaseStatus("empty", (), tuple(script.name for script in source.migrations), None)
+        return DatabaseStatus("empty", (), (), None)  # it gets the end state: no migration is pending
     rows = await connection.fetch("SELECT name, checksum FROM ninaku_migrations.ledger ORDER BY name")
     applied = {row["name"]: row["checksum"] for row in rows}
     known = {script.name: script.checksum for script in source.migrations}
@@ -319,7 +319,7 @@ async def _execute(connection: _Connection, script: Script) -> None:
         await connection.execute(script.text)
     except asyncpg.InvalidFunctionDefinitionError as error:
         raise MigrationRefused(
-            f"{script.name}: {error}; the database has another version of this function, which no migration removes:"
+            f"{script.name}: {error.args[0]}; the database has another version of this function, which no migration removes:"
             " start over with 'ninaku db reset'"
         ) from error
     except asyncpg.PostgresError as error:

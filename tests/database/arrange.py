@@ -164,9 +164,7 @@ async def claim(
     return None if row is None else {**row, "lease_token": held}
 
 
-_RECORD = (
-    "SELECT assets.record_processing_outcome($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)"
-)
+_RECORD = "SELECT assets.record_processing_outcome($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)"
 
 
 async def record(

@@ -209,9 +209,7 @@ async def test_refuses_a_private_access_class_the_asset_limit_the_storage_limit_
     await complete(admission, ana, upload_id)
     with refused("assets_open_uploads_limit"):
         await reserve(admission, ana)
-    await owner.execute(
-        "UPDATE assets.uploads SET state = 'verified', settled_at = now() WHERE id = $1", upload_id
-    )
+    await owner.execute("UPDATE assets.uploads SET state = 'verified', settled_at = now() WHERE id = $1", upload_id)
     assert (await reserve(admission, ana))["outcome"] == "created"
 
 
@@ -219,7 +217,9 @@ async def test_refuses_a_private_access_class_the_asset_limit_the_storage_limit_
 async def test_treats_a_missing_or_unlimited_plan_limit_as_no_ceiling(
     owner: Connection, admission: Connection, ana: Person
 ) -> None:
-    await owner.execute("UPDATE assets.organization_usage SET active_asset_count = 1000000, stored_bytes = 1::bigint<<50")
+    await owner.execute(
+        "UPDATE assets.organization_usage SET active_asset_count = 1000000, stored_bytes = 1::bigint<<50"
+    )
     with refused("assets_asset_limit"):
         await reserve(admission, ana)
     await limit(owner, "assets.active_assets", None)

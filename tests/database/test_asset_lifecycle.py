@@ -276,7 +276,12 @@ async def test_refuses_names_that_are_empty_or_carry_control_characters(
 
 
 async def test_hides_another_organizations_assets_and_variants_from_the_runtime(
-    admission: Connection, library: Connection, worker: Connection, ana: Person, bruno: Person, database: DatabaseUnderTest
+    admission: Connection,
+    library: Connection,
+    worker: Connection,
+    ana: Person,
+    bruno: Person,
+    database: DatabaseUnderTest,
 ) -> None:
     mine = await ready_asset(admission, worker, ana)
     await ready_asset(admission, worker, bruno)

@@ -20,7 +20,9 @@ async def test_refuses_changing_deleting_or_truncating_records_even_for_the_owne
     assert await owner.fetchval("SELECT count(*) FROM audit.records") == 1
 
 
-async def test_a_write_that_is_rolled_back_leaves_no_record(owner: Connection, admission: Connection, ana: Person) -> None:
+async def test_a_write_that_is_rolled_back_leaves_no_record(
+    owner: Connection, admission: Connection, ana: Person
+) -> None:
     with pytest.raises(ZeroDivisionError):
         async with acting(admission, ana):
             await reserve_in(admission, intent())

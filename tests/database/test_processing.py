@@ -144,9 +144,10 @@ async def test_refuses_recording_an_outcome_with_a_lease_that_expired_or_was_rec
         for outcome in ("retry_storage", "retry_processing"):
             with refused("assets_job_lease_lost"):
                 await record(worker, held, outcome, "assets.processing_error", minutes=1)
-        assert await worker.fetchval(
-            "SELECT assets.release_processing_job($1, $2)", held["job_id"], held["lease_token"]
-        ) == "lease_lost"
+        assert (
+            await worker.fetchval("SELECT assets.release_processing_job($1, $2)", held["job_id"], held["lease_token"])
+            == "lease_lost"
+        )
         after = await job_row(owner, job), await statuses(owner, reserved["asset_id"]), await usage(owner, ana)
         assert after == before
 
@@ -380,7 +381,12 @@ async def test_a_purge_whose_worker_died_five_times_is_dead_lettered_alone(
 
 @pytest.mark.case("A1c.08")
 async def test_burying_a_job_never_waits_for_a_lock_and_lets_other_work_pass(
-    database: DatabaseUnderTest, owner: Connection, admission: Connection, worker: Connection, ana: Person, bruno: Person
+    database: DatabaseUnderTest,
+    owner: Connection,
+    admission: Connection,
+    worker: Connection,
+    ana: Person,
+    bruno: Person,
 ) -> None:
     await queue_upload(admission, ana)
     job = await claim(worker)
@@ -393,9 +399,7 @@ async def test_burying_a_job_never_waits_for_a_lock_and_lets_other_work_pass(
             await owner.execute(f"SELECT FROM assets.{table} FOR UPDATE", ana.organization_id)
             passed = await claim(worker)
             assert (passed["claim_state"], passed["asset_id"]) == ("leased", other["asset_id"])
-        await worker.execute(
-            "SELECT assets.release_processing_job($1, $2)", passed["job_id"], passed["lease_token"]
-        )
+        await worker.execute("SELECT assets.release_processing_job($1, $2)", passed["job_id"], passed["lease_token"])
     assert (await claim(worker))["claim_state"] == "dead_lettered"
 
 
@@ -515,7 +519,12 @@ async def test_refuses_every_processing_function_to_the_runtime_and_every_table_
 
 @pytest.mark.case("A1c.13")
 async def test_gives_two_concurrent_claimers_disjoint_jobs_and_lets_a_reclaimed_lease_win_only_after_expiry(
-    database: DatabaseUnderTest, owner: Connection, admission: Connection, worker: Connection, ana: Person, bruno: Person
+    database: DatabaseUnderTest,
+    owner: Connection,
+    admission: Connection,
+    worker: Connection,
+    ana: Person,
+    bruno: Person,
 ) -> None:
     queued = {(await queue_upload(admission, person))["asset_id"] for person in (ana, ana, bruno)}
     second, third = [await database.login("ninaku_processing_worker") for _ in range(2)]

@@ -28,7 +28,10 @@ async def seeded(owner: Connection) -> dict[str, list[Any]]:
         "audit.resource_kinds",
         "audit.action_types",
     )
-    return {table: [tuple(row.values()) for row in await owner.fetch(f"SELECT * FROM {table} ORDER BY 1, 2")] for table in tables}
+    return {
+        table: [tuple(row.values()) for row in await owner.fetch(f"SELECT * FROM {table} ORDER BY 1, 2")]
+        for table in tables
+    }
 
 
 @pytest.mark.case("A1b.08")
@@ -79,7 +82,9 @@ async def test_seeds_the_providers_the_permissions_the_capability_both_limits_an
         ("assets.stored_megabytes", "megabytes", "none"),
         ("assets.ai_generations", "images", "month"),
     }
-    kind = await owner.fetchrow("SELECT owner_module, sensitivity FROM audit.resource_kinds WHERE code = 'assets.asset'")
+    kind = await owner.fetchrow(
+        "SELECT owner_module, sensitivity FROM audit.resource_kinds WHERE code = 'assets.asset'"
+    )
     assert tuple(kind.values()) == ("assets", "internal")
     actions = await owner.fetch(
         """SELECT code, owner_module, scope, risk, actor_requirement, requires_reason, requires_target,

@@ -45,7 +45,9 @@ async def test_answers_each_refusal_and_opens_nothing(
 
     async def outcome(person: Person, **how: Any) -> str:
         async with admission.transaction():
-            answer = await open_context(admission, person, **{"permission": permission, "capability": capability, **how})
+            answer = await open_context(
+                admission, person, **{"permission": permission, "capability": capability, **how}
+            )
             assert await is_open(admission) == (answer == "authorized")
             return answer
 
@@ -228,12 +230,19 @@ async def test_reads_one_asset_from_session_to_row(
     async with acting(library, ana, "assets.media.view"):
         same = await library.fetchrow("SELECT * FROM assets.asset_in_context($1)", asset_id)
     assert same == found
-    await owner.execute("UPDATE identity.sessions SET last_seen_at = now() - interval '12 hours', created_at = now() - interval '13 hours'")
+    await owner.execute(
+        "UPDATE identity.sessions SET last_seen_at = now() - interval '12 hours', created_at = now() - interval '13 hours'"
+    )
     assert (await read(ana, asset_id))["outcome"] == "unauthenticated"
 
 
 async def test_describes_many_assets_for_a_service_in_the_order_asked_for(
-    database: DatabaseUnderTest, owner: Connection, admission: Connection, worker: Connection, ana: Person, bruno: Person
+    database: DatabaseUnderTest,
+    owner: Connection,
+    admission: Connection,
+    worker: Connection,
+    ana: Person,
+    bruno: Person,
 ) -> None:
     delivery = await database.login("ninaku_delivery")
     mine = [await ready_asset(admission, worker, ana) for _ in range(3)]
@@ -241,7 +250,9 @@ async def test_describes_many_assets_for_a_service_in_the_order_asked_for(
     foreign = await ready_asset(admission, worker, bruno)
     cashier = await add_person(owner, ana.organization_id, "cashier")
 
-    async def describe(person: Person, ids: list[Any], organization: Any = None, service: str | None = "catalog") -> Any:
+    async def describe(
+        person: Person, ids: list[Any], organization: Any = None, service: str | None = "catalog"
+    ) -> Any:
         return await delivery.fetch(
             "SELECT * FROM assets.describe_assets($1, $2, $3, $4)",
             service,

@@ -1,8 +1,8 @@
 -- Expires uploads that were issued and never completed, oldest first, at most p_batch (1 to 500): upload `expired`,
 -- asset and original `failed` (assets.upload_expired), reservation released. (§6) Returns the staging objects to
 -- delete, once. A row that cannot be expired (a counter that drifted, a rule that refuses) does not stop the rest: it
--- stays as it is and comes back with its provider and key NULL; p_skip_upload_ids leaves such rows out of later batches.
--- Idempotent: an expired upload is not found again. Refuses with 23514: assets_processing_isolation,
+-- stays as it is and comes back with its provider and key NULL; p_skip_upload_ids leaves such rows out of later
+-- batches. Idempotent: an expired upload is not found again. Refuses with 23514: assets_processing_isolation,
 -- assets_sweep_batch.
 CREATE OR REPLACE FUNCTION assets.expire_uploads(p_batch integer, p_skip_upload_ids uuid[])
 RETURNS TABLE (upload_id uuid, staging_provider_code varchar, staging_object_key varchar)

@@ -3,9 +3,9 @@
 -- rendition of the profile under a new one, each complete and on an active provider. Internal: the caller holds the
 -- locks; no grant.
 CREATE OR REPLACE FUNCTION assets.store_variants(
-    p_organization_id uuid, p_asset_id uuid, p_profile smallint, p_original_id uuid, p_variant_codes varchar[], p_media_types varchar[],
-    p_byte_sizes bigint[], p_checksums bytea[], p_widths integer[], p_heights integer[], p_variant_ids uuid[],
-    p_storage_object_ids uuid[], p_provider_codes varchar[], p_object_keys varchar[])
+    p_organization_id uuid, p_asset_id uuid, p_profile smallint, p_original_id uuid, p_variant_codes varchar[],
+    p_media_types varchar[], p_byte_sizes bigint[], p_checksums bytea[], p_widths integer[], p_heights integer[],
+    p_variant_ids uuid[], p_storage_object_ids uuid[], p_provider_codes varchar[], p_object_keys varchar[])
 RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
