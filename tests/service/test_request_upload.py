@@ -452,6 +452,7 @@ async def test_a_denial_that_cannot_be_recorded_is_a_denial_all_the_same(
     assert refusal.code == "assets.action_forbidden"
 
 
+@pytest.mark.case("A2b.05")
 async def test_the_thirty_first_request_of_a_minute_is_told_when_to_come_back_and_reserves_nothing(
     database: DatabaseUnderTest, policy_signer: PolicySigner, owner: Connection, person: Person
 ) -> None:
