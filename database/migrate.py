@@ -319,8 +319,8 @@ async def _execute(connection: _Connection, script: Script) -> None:
         await connection.execute(script.text)
     except asyncpg.InvalidFunctionDefinitionError as error:
         raise MigrationRefused(
-            f"{script.name}: {error.args[0]}; the database has another version of this function, which no migration removes:"
-            " start over with 'ninaku db reset'"
+            f"{script.name}: {error.args[0]}; the database has another version of this function, which no migration"
+            " removes: start over with 'ninaku db reset'"
         ) from error
     except asyncpg.PostgresError as error:
         raise MigrationRefused(f"{script.name}: {error}") from error

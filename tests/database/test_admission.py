@@ -113,7 +113,7 @@ async def test_reserves_an_upload_with_its_asset_original_variant_and_reserved_b
 ) -> None:
     wanted = intent(byte_size=2_483_211)
     created = await reserve(admission, ana, wanted)
-    assert {name: created[name] for name in created.keys() if name not in ("created_at", "expires_at")} == {
+    assert {name: value for name, value in created.items() if name not in ("created_at", "expires_at")} == {
         "outcome": "created",
         "asset_id": wanted.asset_id,
         "upload_id": wanted.upload_id,

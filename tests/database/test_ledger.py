@@ -43,16 +43,19 @@ async def everything(connection: Connection) -> list[tuple[str, ...]]:
     rows = await connection.fetch(
         """WITH ours AS (SELECT oid FROM pg_namespace
             WHERE nspname IN ('organization', 'identity', 'platform', 'audit', 'assets'))
-        SELECT 'function' AS kind, p.oid::regprocedure::text AS name, pg_get_functiondef(p.oid) || coalesce(p.proacl::text, '') AS text
+        SELECT 'function' AS kind, p.oid::regprocedure::text AS name,
+                pg_get_functiondef(p.oid) || coalesce(p.proacl::text, '') AS text
             FROM pg_proc p WHERE p.pronamespace IN (SELECT oid FROM ours)
         UNION ALL SELECT 'constraint', c.conrelid::regclass || '.' || c.conname, pg_get_constraintdef(c.oid)
             FROM pg_constraint c WHERE c.connamespace IN (SELECT oid FROM ours)
         UNION ALL SELECT 'index', i.indexrelid::regclass::text, pg_get_indexdef(i.indexrelid)
             FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE c.relnamespace IN (SELECT oid FROM ours)
-        UNION ALL SELECT 'column', a.attrelid::regclass || '.' || a.attname, format_type(a.atttypid, a.atttypmod) || a.attnotnull
+        UNION ALL SELECT 'column', a.attrelid::regclass || '.' || a.attname,
+                format_type(a.atttypid, a.atttypmod) || a.attnotnull
             FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
             WHERE c.relnamespace IN (SELECT oid FROM ours) AND c.relkind = 'r' AND a.attnum > 0
-        UNION ALL SELECT 'policy', p.polrelid::regclass || '.' || p.polname, pg_get_expr(p.polqual, p.polrelid) FROM pg_policy p
+        UNION ALL SELECT 'policy', p.polrelid::regclass || '.' || p.polname, pg_get_expr(p.polqual, p.polrelid)
+            FROM pg_policy p
         UNION ALL SELECT 'trigger', t.tgrelid::regclass || '.' || t.tgname, pg_get_triggerdef(t.oid)
             FROM pg_trigger t WHERE NOT t.tgisinternal
         UNION ALL SELECT 'table', c.oid::regclass::text, coalesce(c.relacl::text, '') || c.relrowsecurity
@@ -90,7 +93,8 @@ async def test_repeating_functions_grants_and_seeds_restores_what_somebody_chang
 ) -> None:
     before = await everything(owner)
     await owner.execute(
-        "CREATE OR REPLACE FUNCTION assets.archive_asset(p_asset_id uuid) RETURNS varchar LANGUAGE sql AS $$ SELECT 'x' $$"
+        "CREATE OR REPLACE FUNCTION assets.archive_asset(p_asset_id uuid) RETURNS varchar"
+        " LANGUAGE sql AS $$ SELECT 'x' $$"
     )
     await owner.execute("GRANT ALL ON assets.assets TO ninaku_runtime; GRANT SELECT ON audit.records TO PUBLIC")
     await owner.execute("GRANT EXECUTE ON FUNCTION identity.seal_tenant_context(text) TO PUBLIC")

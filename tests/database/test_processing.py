@@ -592,8 +592,7 @@ async def test_refuses_to_work_outside_read_committed(worker: Connection, isolat
         "SELECT assets.release_processing_job(gen_random_uuid(), gen_random_uuid())",
         "SELECT assets.expire_uploads(1, NULL)",
         "SELECT assets.reconcile_usage_batch(NULL, 1)",
-        "SELECT assets.record_processing_outcome(gen_random_uuid(), gen_random_uuid(), 'ready', NULL, NULL, NULL, NULL,"
-        " NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)",
+        f"SELECT assets.record_processing_outcome(uuidv7(), uuidv7(), 'ready'{', NULL' * 12})",
     ):
         with refused("assets_processing_isolation"):
             async with worker.transaction(isolation=isolation):

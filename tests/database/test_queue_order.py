@@ -1,5 +1,6 @@
 """The line of jobs: organizations take turns, uploads go first, nothing starves, and a long line costs nothing."""
 
+import itertools
 import json
 from collections.abc import Iterable
 from typing import Any
@@ -27,7 +28,8 @@ async def queue_many(owner: Connection, person: Person, count: int, state: str =
     """Many jobs by one statement. Each needs an asset of its own: one may have one open job of a kind."""
     await owner.execute(
         """WITH made AS (
-            INSERT INTO assets.assets (id, organization_id, status, failed_at, failure_code, access_class, delivery_token)
+            INSERT INTO assets.assets (id, organization_id, status, failed_at, failure_code, access_class,
+                delivery_token)
             SELECT uuidv7(), $1, 'failed', now(), 'x', 'public',
                 translate(substr(encode(sha256(uuid_send(gen_random_uuid())), 'hex'), 1, 26), '0189', 'wxyz')
             FROM generate_series(1, $2) RETURNING id)
@@ -110,7 +112,7 @@ async def test_a_job_of_a_later_kind_that_waited_long_passes_at_every_fourth_cla
     assert [asset for asset in served if asset in uploads] == uploads
     places = [served.index(asset) for asset in (backfill, *purges)]
     assert places == sorted(places)
-    assert [later - earlier for earlier, later in zip(places, places[1:], strict=False)] == [4, 4]
+    assert [later - earlier for earlier, later in itertools.pairwise(places)] == [4, 4]
     assert places[0] < 4
 
 
@@ -149,20 +151,22 @@ async def test_says_when_the_next_job_can_be_claimed(
     assert await worker.fetchval("SELECT assets.next_job_at('{render_profile}')") is None
 
 
+_JOBS = "FROM assets.processing_jobs WHERE job_kind = 'purge_asset' AND"
+_PENDING = f"{_JOBS} state = 'pending' AND"
+_IN_LINE = "queue_rank IS NOT NULL AND available_at <= now() ORDER BY queue_rank, available_at, id"
+
+
 @pytest.mark.parametrize(
     "query",
     [
-        # The head of the line, a due retry, an expired lease, and the two probes of a place in line.
-        "SELECT id FROM assets.processing_jobs WHERE job_kind = 'purge_asset' AND state = 'pending'"
-        " AND queue_rank IS NOT NULL AND available_at <= now() ORDER BY queue_rank, available_at, id LIMIT 1",
-        "SELECT id FROM assets.processing_jobs WHERE job_kind = 'purge_asset' AND state = 'pending'"
-        " AND queue_rank IS NULL AND available_at <= now() ORDER BY available_at, id LIMIT 100",
-        "SELECT id FROM assets.processing_jobs WHERE job_kind = 'purge_asset' AND state = 'leased'"
-        " AND lease_expires_at <= now() ORDER BY lease_expires_at, id LIMIT 1",
-        "SELECT max(queue_rank) FROM assets.processing_jobs WHERE job_kind = 'purge_asset' AND queue_rank IS NOT NULL",
-        "SELECT max(queue_rank) FROM assets.processing_jobs WHERE organization_id ="
-        " '{organization}' AND job_kind = 'purge_asset' AND queue_rank IS NOT NULL",
+        # The head of the line, due retries, an expired lease, and the two probes of a place in line.
+        f"SELECT id {_PENDING} {_IN_LINE} LIMIT 1",
+        f"SELECT id {_PENDING} queue_rank IS NULL AND available_at <= now() ORDER BY available_at, id LIMIT 100",
+        f"SELECT id {_JOBS} state = 'leased' AND lease_expires_at <= now() ORDER BY lease_expires_at, id LIMIT 1",
+        f"SELECT max(queue_rank) {_JOBS} queue_rank IS NOT NULL",
+        f"SELECT max(queue_rank) {_JOBS} organization_id = '$ORGANIZATION' AND queue_rank IS NOT NULL",
     ],
+    ids=["head", "due", "expired", "kind rank", "organization rank"],
 )
 async def test_every_step_of_a_claim_reads_the_end_of_an_index(
     owner: Connection, ana: Person, bruno: Person, query: str
@@ -171,7 +175,7 @@ async def test_every_step_of_a_claim_reads_the_end_of_an_index(
     await queue_many(owner, bruno, 3000, "completed")
     await owner.execute("ANALYZE assets.processing_jobs")
     explained = await owner.fetchval(
-        "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + query.format(organization=ana.organization_id)
+        "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + query.replace("$ORGANIZATION", str(ana.organization_id))
     )
     plan = json.loads(explained)[0]["Plan"]
 

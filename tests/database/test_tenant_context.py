@@ -17,7 +17,7 @@ async def is_open(connection: Connection) -> bool:
 async def test_opens_a_context_for_the_transaction_only_and_names_who_acts(admission: Connection, ana: Person) -> None:
     async with admission.transaction():
         row = await admission.fetchrow(
-            "SELECT * FROM identity.open_tenant_context($1, $2, 'assets.media.manage', 'assets.media', 'admission', 'r')",
+            "SELECT * FROM identity.open_tenant_context($1, $2, 'assets.media.manage', 'assets.media', 'library', 'r')",
             ana.token_hash,
             ana.organization_id,
         )
@@ -156,7 +156,8 @@ async def test_refuses_a_forged_a_changed_and_a_replayed_context(
 
     async with acting(admission, ana):  # one's own context, with another organization written into it
         await admission.execute(
-            "SELECT set_config('ninaku.tenant_context', replace(current_setting('ninaku.tenant_context'), $1, $2), true)",
+            "SELECT set_config(name, replace(current_setting(name), $1, $2), true)"
+            " FROM (VALUES ('ninaku.tenant_context')) AS setting (name)",
             str(ana.organization_id),
             str(bruno.organization_id),
         )
@@ -231,7 +232,7 @@ async def test_reads_one_asset_from_session_to_row(
         same = await library.fetchrow("SELECT * FROM assets.asset_in_context($1)", asset_id)
     assert same == found
     await owner.execute(
-        "UPDATE identity.sessions SET last_seen_at = now() - interval '12 hours', created_at = now() - interval '13 hours'"
+        "UPDATE identity.sessions SET created_at = now() - interval '1 day', last_seen_at = now() - interval '12 hours'"
     )
     assert (await read(ana, asset_id))["outcome"] == "unauthenticated"
 

@@ -4,11 +4,11 @@ import re
 from enum import StrEnum
 
 import pytest
+from ninaku.assets.v1 import resources_pb2
 
 from libs.assets.asset import AccessClass, AssetStatus, MediaKind, SourceKind
 from libs.assets.media_types import MAX_UPLOAD_BYTES, MediaType
 from libs.assets.rendition_profile import PROFILE_1, RENDITIONS
-from ninaku.assets.v1 import resources_pb2
 from tests.support.database import Connection
 
 
