@@ -1,8 +1,13 @@
 """The media worker: `python -m services.processing.worker`. Everything is constructed here."""
 
+import os
+
+# gRPC reads it when it is imported. Our only fork becomes another program at once, so there is nothing to prepare for,
+# and nothing to write to the log about it.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
 import asyncio
 import ctypes
-import os
 import signal
 import socket
 from datetime import UTC, datetime
