@@ -201,3 +201,20 @@ async def test_no_more_connections_are_opened_than_the_pool_has(pool: Database, 
     await asyncio.gather(*(pool.read_row("SELECT pg_sleep(0.02)") for _ in range(40)))
 
     assert await backends(owner) == 4
+
+
+async def test_no_connection_is_lost_to_work_that_is_cancelled_at_any_moment(pool: Database) -> None:
+    async def work() -> None:
+        async with pool.transaction() as connection:
+            await connection.fetchval("SELECT pg_sleep(0.005)")
+
+    for turn in range(60):
+        task = asyncio.ensure_future(work())
+        await asyncio.sleep(turn / 5_000)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    async with asyncio.timeout(20):
+        await asyncio.gather(*(work() for _ in range(16)))
+    assert "Current Checked out connections: 0" in pool.engine.pool.status()
