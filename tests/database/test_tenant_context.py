@@ -131,6 +131,7 @@ async def test_use_keeps_a_session_alive_and_is_written_at_most_once_a_minute(
     assert await seen() == touched
 
 
+@pytest.mark.case("A1b.06")
 async def test_refuses_a_forged_a_changed_and_a_replayed_context(
     database: DatabaseUnderTest, admission: Connection, worker: Connection, ana: Person, bruno: Person
 ) -> None:

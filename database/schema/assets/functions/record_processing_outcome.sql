@@ -28,11 +28,7 @@ BEGIN
     IF p_outcome IS NULL OR p_outcome NOT IN ('ready', 'retry_storage', 'retry_processing', 'failed_permanent') THEN
         RAISE EXCEPTION 'unknown outcome' USING ERRCODE = '23514', CONSTRAINT = 'assets_outcome_unknown';
     END IF;
-    SELECT * INTO v_job FROM assets.processing_jobs
-    WHERE id = p_job_id AND state = 'leased' AND lease_token = p_lease_token AND lease_expires_at > now();
-    IF v_job.id IS NULL THEN
-        RAISE EXCEPTION 'the lease is lost' USING ERRCODE = '23514', CONSTRAINT = 'assets_job_lease_lost';
-    END IF;
+    SELECT * INTO v_job FROM assets.processing_jobs WHERE id = p_job_id;
     IF v_job.job_kind <> 'process_upload' AND p_outcome <> 'retry_storage' THEN
         RAISE EXCEPTION 'this outcome is for uploads'
             USING ERRCODE = '23514', CONSTRAINT = 'assets_outcome_job_kind';
@@ -47,7 +43,8 @@ BEGIN
             USING ERRCODE = '23514', CONSTRAINT = 'assets_retry_backoff';
     END IF;
 
-    -- The processing budget of a live lease changes only here, so the unlocked read decides what must be locked.
+    -- Read without a lock to know what must be locked before the job: under a live lease, which is what is checked once
+    -- everything is locked, only this function changes the processing budget.
     v_settles := p_outcome IN ('ready', 'failed_permanent')
         OR p_outcome = 'retry_processing' AND v_job.processing_error_count + 1 >= 5;
     IF v_settles THEN
