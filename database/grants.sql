@@ -1,13 +1,13 @@
 -- Every grant there is, applied from nothing each time: what is not written here, nobody may do. The owner
 -- (ninaku_migrator) needs none. The roles are made by `ninaku db create`.
 REVOKE ALL ON ALL TABLES IN SCHEMA organization, identity, platform, audit, assets
-    FROM PUBLIC, ninaku_runtime, ninaku_worker, ninaku_catalog, ninaku_service_caller;
+    FROM PUBLIC, ninaku_runtime, ninaku_worker, ninaku_catalog, ninaku_service_caller, ninaku_queue_reader;
 REVOKE ALL ON ALL SEQUENCES IN SCHEMA organization, identity, platform, audit, assets
-    FROM PUBLIC, ninaku_runtime, ninaku_worker, ninaku_catalog, ninaku_service_caller;
+    FROM PUBLIC, ninaku_runtime, ninaku_worker, ninaku_catalog, ninaku_service_caller, ninaku_queue_reader;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA organization, identity, platform, audit, assets
-    FROM PUBLIC, ninaku_runtime, ninaku_worker, ninaku_catalog, ninaku_service_caller;
+    FROM PUBLIC, ninaku_runtime, ninaku_worker, ninaku_catalog, ninaku_service_caller, ninaku_queue_reader;
 REVOKE ALL ON SCHEMA organization, identity, platform, audit, assets
-    FROM PUBLIC, ninaku_runtime, ninaku_worker, ninaku_catalog, ninaku_service_caller;
+    FROM PUBLIC, ninaku_runtime, ninaku_worker, ninaku_catalog, ninaku_service_caller, ninaku_queue_reader;
 
 -- Services on behalf of a user.
 GRANT USAGE ON SCHEMA identity, audit, assets TO ninaku_runtime;
@@ -47,5 +47,18 @@ GRANT EXECUTE ON FUNCTION
     assets.reconcile_usage_batch(uuid, integer),
     assets.begin_sweep(varchar),
     assets.continue_sweep(varchar),
+    assets.purge_asset_begin(uuid, uuid),
+    assets.purge_asset_finish(uuid, uuid),
+    assets.lease_standing(uuid, uuid, uuid),
+    assets.enqueue_purge_candidates(integer),
+    assets.prune_finished_jobs(integer),
+    assets.prune_settled_uploads(integer),
     assets.next_job_at(varchar[])
 TO ninaku_worker;
+
+-- The processing service: shows the queue and changes nothing.
+GRANT USAGE ON SCHEMA assets TO ninaku_queue_reader;
+GRANT EXECUTE ON FUNCTION
+    assets.queue_state(),
+    assets.list_dead_letters(varchar, timestamptz, uuid, integer)
+TO ninaku_queue_reader;

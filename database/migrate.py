@@ -21,13 +21,13 @@ from urllib.parse import quote, urlsplit, urlunsplit
 import asyncpg
 
 MIGRATOR: Final = "ninaku_migrator"
-GROUPS: Final = ("ninaku_runtime", "ninaku_worker", "ninaku_catalog", "ninaku_service_caller")
+GROUPS: Final = ("ninaku_runtime", "ninaku_worker", "ninaku_catalog", "ninaku_service_caller", "ninaku_queue_reader")
 LOGINS: Final[Mapping[str, tuple[str, ...]]] = {
     MIGRATOR: (),
     "ninaku_admission": ("ninaku_runtime",),
     "ninaku_library": ("ninaku_runtime",),
     "ninaku_delivery": ("ninaku_runtime", "ninaku_service_caller"),
-    "ninaku_processing": (),
+    "ninaku_processing": ("ninaku_queue_reader",),
     "ninaku_processing_worker": ("ninaku_worker",),
 }
 """One login per process, with the roles it is a member of; operators connect as the migrator."""

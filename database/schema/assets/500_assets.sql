@@ -61,6 +61,10 @@ CREATE INDEX assets_organization_active_idx
     ON assets.assets (organization_id, created_at DESC, id DESC) WHERE archived_at IS NULL;
 CREATE INDEX assets_organization_archived_idx
     ON assets.assets (organization_id, created_at DESC, id DESC) WHERE archived_at IS NOT NULL;
+-- What may be purged one day, oldest first (assets.enqueue_purge_candidates).
+CREATE INDEX assets_archived_age_idx ON assets.assets (archived_at, id)
+    WHERE status = 'ready' AND archived_at IS NOT NULL;
+CREATE INDEX assets_failed_age_idx ON assets.assets (failed_at, id) WHERE status = 'failed';
 
 -- A master ('original') or a rendition of an asset, with the facts of its bytes once they are stored.
 CREATE TABLE assets.asset_variants (
@@ -102,7 +106,7 @@ CREATE TABLE assets.storage_objects (
     organization_id  uuid NOT NULL,
     variant_id       uuid NOT NULL,
     provider_id      uuid NOT NULL REFERENCES assets.storage_providers (id),
-    object_key       varchar(1024) NOT NULL,
+    object_key       varchar(1024) COLLATE "C" NOT NULL,  -- ordered as object storage lists
     status           varchar(20) NOT NULL DEFAULT 'available',
     is_primary       boolean NOT NULL DEFAULT true,
     available_at     timestamptz,
@@ -116,6 +120,51 @@ CREATE TABLE assets.storage_objects (
     CONSTRAINT storage_objects_available_chk CHECK (status <> 'available' OR available_at IS NOT NULL)
 );
 CREATE UNIQUE INDEX storage_objects_one_primary_uq ON assets.storage_objects (variant_id) WHERE is_primary;
+CREATE INDEX storage_objects_variant_idx ON assets.storage_objects (variant_id);
+
+-- A consumer's recorded use of an asset: `reference` is the consumer's own name for its record. While a row is here,
+-- the asset is not purged: the foreign key stops it. A repeat raises `revision`; a claim is settled when its consumer
+-- has confirmed that the record of that revision holds the asset, and until then `unsettled_since` says since when it
+-- has not.
+CREATE TABLE assets.asset_claims (
+    organization_id  uuid NOT NULL,
+    consumer         varchar(80) NOT NULL,
+    reference        varchar(200) NOT NULL,
+    asset_id         uuid NOT NULL,
+    revision         bigint NOT NULL,
+    created_at       timestamptz NOT NULL DEFAULT now(),
+    unsettled_since  timestamptz DEFAULT now(),
+    CONSTRAINT asset_claims_pk PRIMARY KEY (organization_id, consumer, reference, asset_id),
+    CONSTRAINT asset_claims_asset_organization_fk FOREIGN KEY (asset_id, organization_id)
+        REFERENCES assets.assets (id, organization_id),
+    CONSTRAINT asset_claims_consumer_chk CHECK (consumer ~ '^[a-z][a-z0-9_-]*$'),
+    CONSTRAINT asset_claims_reference_chk CHECK (reference ~ '^[!-~]+$'),
+    CONSTRAINT asset_claims_revision_chk CHECK (revision > 0),
+    CONSTRAINT asset_claims_unsettled_chk CHECK (unsettled_since >= created_at)
+);
+CREATE INDEX asset_claims_asset_idx ON assets.asset_claims (asset_id);
+CREATE INDEX asset_claims_unsettled_idx ON assets.asset_claims (consumer, unsettled_since)
+    WHERE unsettled_since IS NOT NULL;
+
+-- What a purge removed: every object, every row, counted. It stays for good, so that an id, a delivery token and with
+-- it a path is never used again (assets.refuse_purged_asset), and holds nothing that describes the picture or its
+-- owner's words for it.
+CREATE TABLE assets.purge_receipts (
+    asset_id           uuid PRIMARY KEY,
+    organization_id    uuid NOT NULL REFERENCES organization.organizations (id),
+    delivery_token     varchar(26) NOT NULL,
+    access_class       varchar(20) NOT NULL,
+    rendition_profile  smallint NOT NULL,
+    provider_codes     varchar(80)[] NOT NULL,
+    object_keys        varchar(1024)[] NOT NULL,
+    staging_key        varchar(1024),
+    stored_bytes       bigint NOT NULL,
+    removed_rows       jsonb NOT NULL,
+    purged_at          timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT purge_receipts_delivery_token_uq UNIQUE (delivery_token),
+    CONSTRAINT purge_receipts_objects_chk CHECK (cardinality(provider_codes) = cardinality(object_keys)),
+    CONSTRAINT purge_receipts_stored_bytes_chk CHECK (stored_bytes >= 0)
+);
 
 -- One admission of bytes: what was declared, where the browser may put it, and what came of it.
 CREATE TABLE assets.uploads (
@@ -158,10 +207,12 @@ CREATE TABLE assets.uploads (
 CREATE INDEX uploads_open_expiry_idx ON assets.uploads (expires_at) WHERE state IN ('issued', 'received');
 CREATE INDEX uploads_organization_open_idx ON assets.uploads (organization_id)
     WHERE state IN ('issued', 'received');
+CREATE INDEX uploads_settled_idx ON assets.uploads (settled_at, id) WHERE settled_at IS NOT NULL;
 
 -- One piece of work on an asset. `attempt_count` counts every retry; `processing_error_count` counts processing
 -- errors alone and decides the dead letter. `queue_rank` is the place in the line of its kind (see
--- assets.next_queue_rank): NULL while a job waits out a delay.
+-- assets.next_queue_rank): NULL while a job waits out a delay, 0 for a job that goes before all others of its kind.
+-- A settled job is not updated any more: `updated_at` of a dead letter is when it was given up.
 CREATE TABLE assets.processing_jobs (
     id                      uuid PRIMARY KEY,
     organization_id         uuid NOT NULL,
@@ -216,8 +267,10 @@ CREATE INDEX processing_jobs_organization_rank_idx
     ON assets.processing_jobs (organization_id, job_kind, queue_rank) WHERE queue_rank IS NOT NULL;
 CREATE UNIQUE INDEX processing_jobs_one_open_uq ON assets.processing_jobs (asset_id, job_kind)
     WHERE state IN ('pending', 'leased');
-CREATE INDEX processing_jobs_dead_letters_idx ON assets.processing_jobs (created_at)
+CREATE INDEX processing_jobs_asset_idx ON assets.processing_jobs (asset_id, job_kind);
+CREATE INDEX processing_jobs_dead_letters_idx ON assets.processing_jobs (updated_at, id)
     WHERE state = 'dead_lettered';
+CREATE INDEX processing_jobs_finished_idx ON assets.processing_jobs (completed_at, id) WHERE state = 'completed';
 -- Every claim leaves a dead entry at the head of the line: clean early.
 ALTER TABLE assets.processing_jobs SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500);
 
@@ -250,6 +303,8 @@ CREATE TABLE assets.sweeps (
 );
 
 -- Rules that a CHECK cannot say.
+CREATE TRIGGER assets_refuse_purged BEFORE INSERT ON assets.assets
+    FOR EACH ROW EXECUTE FUNCTION assets.refuse_purged_asset();
 CREATE TRIGGER assets_guard_status BEFORE UPDATE OF status, archived_at ON assets.assets
     FOR EACH ROW EXECUTE FUNCTION assets.guard_asset_status();
 CREATE TRIGGER assets_protect_access_class BEFORE UPDATE OF access_class ON assets.assets
@@ -295,6 +350,16 @@ CREATE POLICY processing_jobs_tenant_read ON assets.processing_jobs FOR SELECT U
 );
 ALTER TABLE assets.organization_usage ENABLE ROW LEVEL SECURITY;
 CREATE POLICY organization_usage_tenant_read ON assets.organization_usage FOR SELECT USING (
+    (SELECT identity.has_active_tenant_context())
+    AND organization_id = (SELECT identity.current_organization_id())
+);
+ALTER TABLE assets.asset_claims ENABLE ROW LEVEL SECURITY;
+CREATE POLICY asset_claims_tenant_read ON assets.asset_claims FOR SELECT USING (
+    (SELECT identity.has_active_tenant_context())
+    AND organization_id = (SELECT identity.current_organization_id())
+);
+ALTER TABLE assets.purge_receipts ENABLE ROW LEVEL SECURITY;
+CREATE POLICY purge_receipts_tenant_read ON assets.purge_receipts FOR SELECT USING (
     (SELECT identity.has_active_tenant_context())
     AND organization_id = (SELECT identity.current_organization_id())
 );

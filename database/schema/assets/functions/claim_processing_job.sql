@@ -4,8 +4,8 @@
 --   completed      the asset no longer waits for this job (assets.job_abandoned): it is settled, nothing is leased.
 -- Order: jobs whose lease ran out (each counted as a processing error); then the line of each kind, uploads before
 -- purges before backfills, in which organizations take turns (assets.next_queue_rank). At every fourth claim of the
--- fleet a job of a later kind that has waited 15 minutes passes first, so that nothing starves. Never waits for a
--- lock. Not idempotent. Refuses with 23514: assets_processing_isolation, assets_job_lease_seconds.
+-- fleet a job of a later kind that has waited 15 minutes, or that goes before its line (an erasure), passes first, so
+-- that nothing starves. Never waits for a lock. Not idempotent. Refuses with 23514: assets_processing_isolation, assets_job_lease_seconds.
 CREATE OR REPLACE FUNCTION assets.claim_processing_job(
     p_lease_owner varchar, p_lease_token uuid, p_lease_seconds integer, p_job_kinds varchar[])
 RETURNS TABLE (job_id uuid, organization_id uuid, asset_id uuid, job_kind varchar, attempt_count integer,
@@ -77,10 +77,11 @@ BEGIN
             SELECT k.kind INTO v_aged_kind
             FROM unnest(v_kinds) AS k (kind)
             CROSS JOIN LATERAL (
-                SELECT j.available_at FROM assets.processing_jobs j
+                SELECT j.available_at, j.queue_rank FROM assets.processing_jobs j
                 WHERE j.job_kind = k.kind AND j.state = 'pending' AND j.queue_rank IS NOT NULL
                 ORDER BY j.queue_rank, j.available_at, j.id LIMIT 1) AS head
-            WHERE assets.job_kind_class(k.kind) > 0 AND head.available_at <= now() - interval '15 minutes'
+            WHERE assets.job_kind_class(k.kind) > 0
+                AND (head.available_at <= now() - interval '15 minutes' OR head.queue_rank = 0)
             ORDER BY head.available_at LIMIT 1;
             IF v_aged_kind IS NOT NULL THEN
                 v_kinds := v_aged_kind || v_kinds;

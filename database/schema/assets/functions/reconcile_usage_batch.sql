@@ -18,17 +18,7 @@ BEGIN
         ORDER BY organization_id LIMIT p_batch
     LOOP
         PERFORM FROM assets.organization_usage WHERE organization_id = v_organization_id FOR UPDATE;
-        UPDATE assets.organization_usage u
-        SET active_asset_count = (SELECT count(*) FROM assets.assets a
-                WHERE a.organization_id = v_organization_id
-                    AND assets.counts_as_active_asset(a.status, a.archived_at)),
-            stored_bytes = coalesce((SELECT sum(v.byte_size) FROM assets.asset_variants v
-                JOIN assets.storage_objects o ON o.variant_id = v.id AND o.is_primary AND o.status = 'available'
-                WHERE v.organization_id = v_organization_id AND v.status = 'ready'), 0),
-            reserved_bytes = coalesce((SELECT sum(up.declared_byte_size) FROM assets.uploads up
-                WHERE up.organization_id = v_organization_id AND up.state IN ('issued', 'received')), 0),
-            updated_at = now()
-        WHERE u.organization_id = v_organization_id;
+        PERFORM assets.recount_usage(v_organization_id);
         v_last := v_organization_id;
     END LOOP;
     RETURN v_last;

@@ -17,5 +17,8 @@ ON CONFLICT DO NOTHING;
 INSERT INTO assets.sweeps (sweep_code, period, day_offset, next_due_at) VALUES
     ('expire_uploads', interval '5 minutes', NULL, now()),
     ('reconcile_usage', interval '1 day', interval '3 hours',
-        date_bin(interval '1 day', now(), timestamptz '2000-01-01 00:00:00+00') + interval '27 hours')
+        date_bin(interval '1 day', now(), timestamptz '2000-01-01 00:00:00+00') + interval '27 hours'),
+    ('enqueue_purges', interval '1 day', interval '4 hours', now()),
+    ('prune_finished_jobs', interval '1 day', interval '5 hours', now()),
+    ('prune_settled_uploads', interval '1 day', interval '5 hours 30 minutes', now())
 ON CONFLICT (sweep_code) DO NOTHING;
