@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+import structlog
 from ninaku.admission.v1 import admission_pb2
 from ninaku.assets.v1 import resources_pb2 as assets_pb
 
@@ -501,3 +502,15 @@ async def test_a_request_id_that_is_not_well_formed_is_not_recorded(
     )
 
     assert await owner.fetchval("SELECT request_id FROM audit.records") != "a b;c"
+
+
+@pytest.mark.case("A2b.01")
+async def test_neither_the_form_nor_the_session_is_in_a_log(services: Services, person: Person) -> None:
+    with structlog.testing.capture_logs() as lines:
+        answer = await services.admission.RequestUpload(upload_request(), metadata=as_person(person))
+        await refused(services.admission.RequestUpload(upload_request(byte_size=0), metadata=as_person(person)))
+
+    assert [line["event"] for line in lines].count("rpc") >= 1
+    written = repr(lines)
+    for secret in (answer.upload.fields["policy"], answer.upload.fields["x-amz-signature"], person.token):
+        assert secret not in written
