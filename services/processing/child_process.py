@@ -52,8 +52,8 @@ def _limit(memory: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (_OPEN_FILES, _OPEN_FILES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    # The second thread here is the master's encoder; threads inside libvips gain less than they cost in memory.
-    os.environ["VIPS_CONCURRENCY"] = "1"
+    # Two threads of libvips share decoding's colours and the turn; the encoders each have a thread of ours.
+    os.environ["VIPS_CONCURRENCY"] = "2"
 
 
 def _serve(requests: BinaryIO, answers: BinaryIO) -> None:
