@@ -15,7 +15,7 @@ PEM = KEY.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyI
 RAW = base64.b64encode(KEY.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)).decode()
 
 
-@pytest.mark.parametrize("text", [PEM, RAW])
+@pytest.mark.parametrize("text", [PEM, RAW], ids=["pem", "base64"])
 def test_a_key_may_be_pem_or_base64_and_verifies_its_services_tokens(text: str) -> None:
     verifier = ServiceTokenVerifier("delivery", service_keys({"catalog-1": {"service": "catalog", "key": text}}))
     organization, membership = uuid.uuid4(), uuid.uuid4()
@@ -37,6 +37,7 @@ def test_a_key_may_be_pem_or_base64_and_verifies_its_services_tokens(text: str) 
         .public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
         .decode(),
     ],
+    ids=["text", "truncated", "a-byte-too-many", "broken-pem", "another-kind-of-key"],
 )
 def test_anything_else_is_refused_by_the_keys_name_and_not_its_text(text: str) -> None:
     with pytest.raises(ValueError, match="'catalog-1' is not an Ed25519 public key") as caught:
