@@ -74,8 +74,10 @@ async def test_expires_more_than_a_batch_in_one_run(
 
 @pytest.mark.case("A3a.07")
 async def test_isolates_a_failing_upload_so_the_next_sweep_expires_the_rest(
-    sweeps: Sweeps, uploads: Uploads, database: DatabaseUnderTest
+    sweeps: Sweeps, uploads: Uploads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # The oldest upload fails and fills every batch: without isolation no sweep ever gets past it.
+    monkeypatch.setattr("services.processing.sweeps.BATCH", 1)
     poisoned = await uploads.reserve(1_000, expires_in_seconds=-600)
     fine = await uploads.reserve(1_000, expires_in_seconds=-60)
     await uploads.owner.execute(
@@ -86,12 +88,14 @@ async def test_isolates_a_failing_upload_so_the_next_sweep_expires_the_rest(
         "CREATE TRIGGER poison BEFORE UPDATE ON assets.uploads FOR EACH ROW"
         f" WHEN (OLD.id = '{poisoned.upload_id}') EXECUTE FUNCTION public.poison()"
     )
-    assert await sweeps.expire_uploads() == 1
+    async with asyncio.timeout(60):
+        assert await sweeps.expire_uploads() == 1
     assert [await uploads.state(upload) for upload in (poisoned, fine)] == ["issued", "expired"]
 
     later = await uploads.reserve(1_000, expires_in_seconds=-60)
     await _due(uploads)
-    assert await sweeps.expire_uploads() == 1
+    async with asyncio.timeout(60):
+        assert await sweeps.expire_uploads() == 1
     assert [await uploads.state(upload) for upload in (poisoned, later)] == ["issued", "expired"]
 
     await uploads.owner.execute("DROP TRIGGER poison ON assets.uploads")
