@@ -36,7 +36,14 @@ WORKER = {
     "assets.begin_sweep",
     "assets.continue_sweep",
     "assets.next_job_at",
+    "assets.purge_asset_begin",
+    "assets.purge_asset_finish",
+    "assets.lease_standing",
+    "assets.enqueue_purge_candidates",
+    "assets.prune_finished_jobs",
+    "assets.prune_settled_uploads",
 }
+QUEUE_READER = {"assets.queue_state", "assets.list_dead_letters"}
 
 
 async def functions(owner: Connection) -> list[Any]:
@@ -71,13 +78,14 @@ async def test_every_function_is_granted_to_exactly_the_roles_intended_and_never
                 ("ninaku_runtime", RUNTIME),
                 ("ninaku_worker", WORKER),
                 ("ninaku_service_caller", {"assets.describe_assets"}),
+                ("ninaku_queue_reader", QUEUE_READER),
             )
             if function["name"] in names
         }
         assert set(function["grantees"]) == expected, function["name"]
     names = [function["name"] for function in await functions(owner)]
     assert len(names) == len(set(names)), "an overload that nobody dropped"
-    assert set(names) >= RUNTIME | WORKER
+    assert set(names) >= RUNTIME | WORKER | QUEUE_READER
 
 
 async def test_every_function_that_writes_for_a_tenant_runs_as_the_owner(owner: Connection) -> None:

@@ -498,6 +498,12 @@ async def test_refuses_every_processing_function_to_the_runtime_and_every_table_
         "begin_sweep",
         "continue_sweep",
         "next_job_at",
+        "purge_asset_begin",
+        "purge_asset_finish",
+        "lease_standing",
+        "enqueue_purge_candidates",
+        "prune_finished_jobs",
+        "prune_settled_uploads",
     }
     assert for_worker.isdisjoint(row["proname"] for row in rows if row["runtime"])
     for login in ("ninaku_admission", "ninaku_library", "ninaku_delivery", "ninaku_processing"):

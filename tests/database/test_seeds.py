@@ -89,7 +89,7 @@ async def test_seeds_the_providers_the_permissions_the_capability_both_limits_an
     actions = await owner.fetch(
         """SELECT code, owner_module, scope, risk, actor_requirement, requires_reason, requires_target,
             requires_authorization_decision, allows_before_after, retention_class
-        FROM audit.action_types WHERE category = 'configuration'"""
+        FROM audit.action_types WHERE category = 'configuration' AND scope = 'tenant'"""
     )
     assert {tuple(row.values()) for row in actions} == {
         (f"assets.asset.{action}", "assets", "tenant", "medium", "required", False, True, True, True,

@@ -187,6 +187,8 @@ async def test_hides_another_organizations_uploads_and_usage_from_the_runtime_an
         "uploads",
         "processing_jobs",
         "organization_usage",
+        "asset_claims",
+        "purge_receipts",
     }
     written = await owner.fetch("SELECT polname FROM pg_policy WHERE polcmd <> 'r'")
     assert written == []

@@ -5,7 +5,8 @@
 -- Order: jobs whose lease ran out (each counted as a processing error); then the line of each kind, uploads before
 -- purges before backfills, in which organizations take turns (assets.next_queue_rank). At every fourth claim of the
 -- fleet a job of a later kind that has waited 15 minutes, or that goes before its line (an erasure), passes first, so
--- that nothing starves. Never waits for a lock. Not idempotent. Refuses with 23514: assets_processing_isolation, assets_job_lease_seconds.
+-- that nothing starves. Never waits for a lock. Not idempotent. Refuses with 23514: assets_processing_isolation,
+-- assets_job_lease_seconds.
 CREATE OR REPLACE FUNCTION assets.claim_processing_job(
     p_lease_owner varchar, p_lease_token uuid, p_lease_seconds integer, p_job_kinds varchar[])
 RETURNS TABLE (job_id uuid, organization_id uuid, asset_id uuid, job_kind varchar, attempt_count integer,

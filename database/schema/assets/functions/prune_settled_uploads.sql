@@ -1,6 +1,7 @@
 -- Deletes up to p_batch (1 to 500) uploads settled more than 35 days ago, oldest first, and returns how many. Who reads
--- a settled upload is done with it by then: a repeated idempotency key (its intent lived 15 minutes), a requeue (1 day),
--- a purge (the staging object is gone after 1 day). Never waits for a lock. Refuses with 23514: assets_sweep_batch.
+-- a settled upload is done with it by then: a repeated idempotency key (its intent lived 15 minutes), a requeue
+-- (1 day), a purge (the staging object is gone after 1 day). Never waits for a lock. Refuses with
+-- 23514: assets_sweep_batch.
 CREATE OR REPLACE FUNCTION assets.prune_settled_uploads(p_batch integer) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$

