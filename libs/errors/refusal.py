@@ -17,7 +17,7 @@ class FieldViolation:
     """One plain sentence."""
 
 
-class Refusal(Exception):  # noqa: N818 - the product's word for it, in code and documentation
+class Refusal(Exception):
     """A request is refused with a registered public code.
 
     Args:
