@@ -36,9 +36,12 @@ protos: setup ## generate the protobuf stubs into build/stubs
 mutations: setup ## break the code on purpose, entry by entry, and check that the named tests notice
 	@exec $(RUN) tests.mutations $(ARGS)
 
-lock: setup ## resolve pyproject.toml again into requirements/lock.txt
+# The second lock is what an image gets: the same versions without the tools and the local servers.
+lock: setup ## resolve pyproject.toml again into the two locks of requirements/
 	@.venv/bin/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 		--all-extras pyproject.toml -o requirements/lock.txt
+	@.venv/bin/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+		-c requirements/lock.txt pyproject.toml -o requirements/services.txt
 
 clean: ## remove everything generated, the environment and the local stack's state included
 	@rm -rf .venv build .ninaku .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
