@@ -14,6 +14,12 @@ _Bucket = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a
 _AccountId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]{1,64}$")]
 _Address = Annotated[str, StringConstraints(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+):[0-9]{1,5}$")]
 _Origin = Annotated[str, StringConstraints(pattern=r"^https?://[A-Za-z0-9.\[\]:-]+$")]
+_ApiUrl = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"^(https://[A-Za-z0-9.-]+|http://(127\.0\.0\.1|localhost))(:[0-9]{1,5})?[A-Za-z0-9/._-]*$"
+    ),
+]
 _Endpoint = Annotated[str, StringConstraints(pattern=r"^https?://[A-Za-z0-9.\[\]:-]+/?$")]
 
 
@@ -114,6 +120,40 @@ class PublicStore(SettingsGroup):
     secret_access_key: SecretStr = Field(validation_alias="ASSETS_R2_SECRET_ACCESS_KEY", min_length=1)
     endpoint_url: _Endpoint | None = Field(default=None, validation_alias="ASSETS_R2_ENDPOINT_URL")
     """A stand-in for `https://<account>.r2.cloudflarestorage.com`."""
+
+
+class CloudflarePurge(SettingsGroup):
+    """The CDN in front of R2, purged by URL (§16). The token may purge the cache of this zone and nothing else."""
+
+    title: ClassVar[str] = "Cloudflare purge"
+
+    zone_id: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]{1,64}$")] = Field(
+        validation_alias="ASSETS_CDN_ZONE_ID"
+    )
+    purge_token: SecretStr = Field(validation_alias="ASSETS_CDN_PURGE_TOKEN", min_length=1)
+    api_url: _ApiUrl = Field(default="https://api.cloudflare.com/client/v4", validation_alias="ASSETS_CDN_API_URL")
+
+
+class CloudFrontPurge(SettingsGroup):
+    """The CDN in front of the S3 bucket's `a/` prefix (plan B), with a key that may only create invalidations."""
+
+    title: ClassVar[str] = "CloudFront purge"
+
+    distribution_id: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]{1,64}$")] = Field(
+        validation_alias="ASSETS_CDN_DISTRIBUTION_ID"
+    )
+    access_key_id: _Name = Field(validation_alias="ASSETS_CDN_ACCESS_KEY_ID")
+    secret_access_key: SecretStr = Field(validation_alias="ASSETS_CDN_SECRET_ACCESS_KEY", min_length=1)
+    endpoint_url: _Endpoint | None = Field(default=None, validation_alias="ASSETS_CDN_ENDPOINT_URL")
+    """A server other than AWS's that speaks the same API."""
+
+
+class NoCdn(SettingsGroup):
+    """The statement that no cache stands in front of the public store, so that a purge has none to empty."""
+
+    title: ClassVar[str] = "no CDN"
+
+    cdn: Literal["none"] = Field(validation_alias="ASSETS_CDN")
 
 
 class StorageOperator(SettingsGroup):

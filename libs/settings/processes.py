@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from libs.settings.groups import (
+    CloudflarePurge,
+    CloudFrontPurge,
     CrossOrigin,
     Database,
     DataPolicy,
     ImageLoop,
     Listener,
+    NoCdn,
     Observability,
     PublicDelivery,
     PublicStore,
@@ -76,19 +79,21 @@ class DeliverySettings(ProcessSettings):
 
 @dataclass(frozen=True)
 class ProcessingSettings(ProcessSettings):
-    """The read-only view of the queue."""
+    """The read-only view of the queue. It accepts services only, so it needs the keys of their tokens."""
 
     service_name: ClassVar[str] = "ninaku-processing"
 
     listener: Listener
     database: Database
+    service_tokens: ServiceTokenVerification
 
 
 @dataclass(frozen=True)
 class MediaWorkerSettings(ProcessSettings):
     """The image worker: no key that signs or verifies anything. Without `storage` it stays idle (§11).
 
-    With `listener` it answers health checks. Without `public_store` public renditions go to `a/` of the S3 bucket.
+    With `listener` it answers health checks. Without `public_store` public renditions go to `a/` of the S3 bucket. At
+    most one of the three CDN groups is set; with none, purges are left to another worker (§16).
     """
 
     service_name: ClassVar[str] = "ninaku-media-worker"
@@ -98,12 +103,25 @@ class MediaWorkerSettings(ProcessSettings):
     image_loop: ImageLoop
     storage: WorkerStorage | None
     public_store: PublicStore | None
+    cloudflare: CloudflarePurge | None
+    cloudfront: CloudFrontPurge | None
+    no_cdn: NoCdn | None
 
     def contradictions(self) -> tuple[str, ...]:
-        """The public store alone is half a storage."""
+        """The public store alone is half a storage; there is one CDN, and it stands before the store that is used."""
+        problems = []
         if self.public_store is not None and self.storage is None:
-            return (f"the {PublicStore.title} group is set but the {WorkerStorage.title} group is not",)
-        return ()
+            problems.append(f"the {PublicStore.title} group is set but the {WorkerStorage.title} group is not")
+        cdns = [group.title for group in (self.cloudflare, self.cloudfront, self.no_cdn) if group is not None]
+        if len(cdns) > 1:
+            problems.append(f"only one of these groups may be set: {', '.join(cdns)}")
+        if self.storage is not None and self.cloudflare is not None and self.public_store is None:
+            problems.append(f"the {CloudflarePurge.title} group is for the {PublicStore.title}, which is not set")
+        if self.cloudfront is not None and self.public_store is not None:
+            problems.append(
+                f"the {CloudFrontPurge.title} group is for the S3 bucket, but the {PublicStore.title} is set"
+            )
+        return tuple(problems)
 
 
 @dataclass(frozen=True)

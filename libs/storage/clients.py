@@ -120,7 +120,7 @@ async def open_client(account: StorageAccount) -> AsyncIterator["S3Client"]:
             "us_east_1_regional_endpoint": "regional",
         },
     )
-    session = aioboto3.Session(botocore_session=_isolated_session())
+    session = aioboto3.Session(botocore_session=isolated_session())
     async with session.client(
         "s3",
         region_name=account.region,
@@ -145,7 +145,8 @@ async def open_buckets(accounts: Mapping[Provider, StorageAccount]) -> AsyncIter
         yield MappingProxyType(buckets)
 
 
-def _isolated_session() -> AioSession:
+def isolated_session() -> AioSession:
+    """A session that reads neither the environment nor any shared file."""
     nothing = (None, None, None, None)
     no_file = (None, None, os.devnull, None)
     return AioSession(

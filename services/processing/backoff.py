@@ -12,14 +12,16 @@ PROCESSING_SECONDS: Final = (5.0, 30.0, 120.0, 600.0)
 """After processing errors 1 to 4; the fifth dead-letters."""
 
 
-def storage_delay_seconds(attempt_count: int, random: Callable[[], float]) -> float:
+def storage_delay_seconds(attempt_count: int, random: Callable[[], float], at_least: float | None = None) -> float:
     """5 s doubled with every attempt so far, ±20 %, capped; there is no last attempt.
 
-    `attempt_count` counts the retries before this one; `random` gives 0..1.
+    `attempt_count` counts the retries before this one; `random` gives 0..1; `at_least` is the pause that the other side
+    asked for, which is kept as far as the cap allows.
     """
     # Beyond the cap the exponent would only grow without bound.
     delay = STORAGE_FIRST_SECONDS * 2.0 ** min(attempt_count, 10)
-    return min(delay * (1.0 + STORAGE_JITTER * (2.0 * random() - 1.0)), STORAGE_CAP_SECONDS)
+    spread = delay * (1.0 + STORAGE_JITTER * (2.0 * random() - 1.0))
+    return min(max(spread, at_least or 0.0), STORAGE_CAP_SECONDS)
 
 
 def processing_delay_seconds(processing_error_count: int) -> float:

@@ -29,7 +29,7 @@ MAX_PIXELS: Final[Mapping[MediaType, int]] = MappingProxyType(
 
 
 class FailureCode(StrEnum):
-    """Why an outcome was not `ready`: the failure matrix of §12 and the codes of §14."""
+    """Why a job did not end well: the failure matrix of §12, the codes of §14, and what stops a purge (§16)."""
 
     UPLOAD_MISSING = "assets.upload_missing"
     SIZE_MISMATCH = "assets.size_mismatch"
@@ -40,6 +40,8 @@ class FailureCode(StrEnum):
     STORAGE_UNAVAILABLE = "assets.storage_unavailable"
     STORAGE_REFUSED = "assets.storage_refused"
     PROCESSING_ERROR = "assets.processing_error"
+    CDN_UNAVAILABLE = "assets.cdn_unavailable"
+    CDN_REFUSED = "assets.cdn_refused"
 
 
 class JobKind(StrEnum):
@@ -63,6 +65,9 @@ class Sweep(StrEnum):
 
     EXPIRE_UPLOADS = "expire_uploads"
     RECONCILE_USAGE = "reconcile_usage"
+    ENQUEUE_PURGES = "enqueue_purges"
+    PRUNE_JOBS = "prune_finished_jobs"
+    PRUNE_UPLOADS = "prune_settled_uploads"
 
 
 class ClaimState(StrEnum):
@@ -71,6 +76,14 @@ class ClaimState(StrEnum):
     LEASED = "leased"
     DEAD_LETTERED = "dead_lettered"
     COMPLETED = "completed"
+
+
+class LeaseStanding(StrEnum):
+    """What a worker may do with the objects of an attempt."""
+
+    HELD = "held"
+    SUPERSEDED = "superseded"
+    UNWANTED = "unwanted"
 
 
 class OutcomeKind(StrEnum):
@@ -158,6 +171,31 @@ class Outcome:
     error_code: str | None = None
     delay_seconds: float | None = None
     variants: tuple[StoredVariant, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A job whose end the handler has recorded itself, in the transaction of its last step; `result` says which."""
+
+    result: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """An object that a row names, a staging object included."""
+
+    provider_code: str
+    object_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class PurgeStep:
+    """What the database answered to the beginning of a purge (§16): only `deletable` is work."""
+
+    outcome: str
+    objects: tuple[StoredObject, ...]
+    delivery_token: str | None
+    rendition_profile: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Claims one job at a time, lets its handler work outside any transaction, records what came of it (§11)."""
 
 import asyncio
+import logging
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,18 +18,22 @@ from services.processing.domain import (
     ClaimState,
     FailureClass,
     FailureCode,
+    JobKind,
     LeaseLost,
     Outcome,
     OutcomeKind,
     OutcomeRefused,
+    Settled,
     StagingObject,
 )
-from services.processing.failure_classifier import classify
+from services.processing.failure_classifier import classify, classify_purge
 from services.processing.instruments import Instruments
 from services.processing.storage import Objects, remove_staging
 from services.processing.wakeups import Wakeups
 
 _SETTLED: Final = (OutcomeKind.READY, OutcomeKind.FAILED_PERMANENT)
+_CDN_CODES: Final = (FailureCode.CDN_REFUSED, FailureCode.CDN_UNAVAILABLE)
+_NEED_SOMEBODY: Final = (FailureCode.CDN_REFUSED, FailureCode.STORAGE_REFUSED, FailureCode.PROCESSING_ERROR)
 _OVERDUE_PAUSE_SECONDS: Final = 0.1
 _RECORD_PAUSE_SECONDS: Final = 0.5
 
@@ -36,8 +41,19 @@ _RECORD_PAUSE_SECONDS: Final = 0.5
 class JobHandler(Protocol):
     """Does the work of one kind of job."""
 
-    async def handle(self, job: ClaimedJob, deadline: float) -> Outcome:
-        """The outcome of the job, reached before `deadline` on the event loop's clock; raises what went wrong."""
+    async def handle(self, job: ClaimedJob, deadline: float) -> Outcome | Settled:
+        """The outcome of the job, reached before `deadline` on the event loop's clock; raises what went wrong.
+
+        `Settled` when the handler has recorded the end itself.
+        """
+        ...
+
+
+class LostWork(Protocol):
+    """What has to be undone when a job turns out not to be ours any more."""
+
+    async def take_back(self, job: ClaimedJob) -> None:
+        """Leave nothing of the attempt behind that nobody needs; never raises."""
         ...
 
 
@@ -83,6 +99,7 @@ class JobLoop:
         wakeups: Wakeups,
         pace: Pace,
         instruments: Instruments,
+        lost_work: LostWork,
     ) -> None:
         """`handlers` by job kind: only these kinds are claimed."""
         self._repository = repository
@@ -92,6 +109,7 @@ class JobLoop:
         self._wakeups = wakeups
         self._pace = pace
         self._instruments = instruments
+        self._lost_work = lost_work
         self._log: Any = structlog.stdlib.get_logger("ninaku.processing")
         self._tracer = trace.get_tracer("ninaku.processing")
 
@@ -138,11 +156,14 @@ class JobLoop:
             outcome = await self._outcome(job, claimed_at + self._pace.lease - self._pace.margin, stopping)
             if outcome is None:
                 await self._release(job)
+            elif isinstance(outcome, Settled):
+                self._count(job, outcome.result)
+                self._log.info("job settled", result=outcome.result)
             else:
                 await self._record(job, outcome, claimed_at + self._pace.lease)
         self._instruments.job_seconds.record(loop.time() - claimed_at, {"job_kind": job.job_kind})
 
-    async def _outcome(self, job: ClaimedJob, deadline: float, stopping: asyncio.Event) -> Outcome | None:
+    async def _outcome(self, job: ClaimedJob, deadline: float, stopping: asyncio.Event) -> Outcome | Settled | None:
         """What the handler made of the job, or None when the worker stops before it is done."""
         handling = asyncio.create_task(self._handlers[job.job_kind].handle(job, deadline))
         stop = asyncio.create_task(stopping.wait())
@@ -158,19 +179,33 @@ class JobLoop:
             handling.cancel()
             await asyncio.wait({handling, stop})
 
-    def _judge(self, job: ClaimedJob, handling: asyncio.Task[Outcome]) -> Outcome:
+    def _judge(self, job: ClaimedJob, handling: asyncio.Task[Outcome | Settled]) -> Outcome | Settled:
         error = handling.exception()
         if error is None:
             return handling.result()
-        failure = classify(error)
+        if isinstance(error, LeaseLost):
+            self._lose(job)
+            return Settled("lease_lost")
+        is_purge = job.job_kind == JobKind.PURGE_ASSET
+        failure = (classify_purge if is_purge else classify)(error)
         match failure.failure_class:
             case FailureClass.PERMANENT:
                 self._log.info("photo refused", code=failure.code.value)
                 return Outcome(OutcomeKind.FAILED_PERMANENT, failure.code.value)
             case FailureClass.STORAGE:
                 self._instruments.storage_errors.add(1, {"code": failure.code.value})
-                self._log.warning("storage retry", code=failure.code.value, error=str(error))
-                delay = storage_delay_seconds(job.attempt_count, random.random)
+                if failure.code in _CDN_CODES:
+                    self._instruments.cdn_failures.add(1, {"code": failure.code.value})
+                # A refusal does not pass by itself, and a fault of ours even less: somebody has to see them.
+                needs_somebody = failure.code in _NEED_SOMEBODY
+                self._log.log(
+                    logging.ERROR if needs_somebody else logging.WARNING,
+                    "storage retry",
+                    code=failure.code.value,
+                    error=str(error),
+                    exc_info=error if failure.code is FailureCode.PROCESSING_ERROR else None,
+                )
+                delay = storage_delay_seconds(job.attempt_count, random.random, failure.retry_after_seconds)
                 return Outcome(OutcomeKind.RETRY_STORAGE, failure.code.value, delay)
             case FailureClass.PROCESSING:
                 self._log.error("processing error", code=failure.code.value, exc_info=error)
@@ -181,14 +216,16 @@ class JobLoop:
         try:
             state, outcome = await self._record_while_leased(job, outcome, lease_end)
         except LeaseLost:
-            self._instruments.leases_lost.add(1, {"job_kind": job.job_kind})
-            self._log.warning("lease lost, nothing recorded")
+            self._lose(job)
+            await self._take_back(job)
             return
         except (DatabaseUnavailable, DatabaseError) as error:
             self._log.error("outcome not recorded", outcome=outcome.kind.value, error=str(error))
+            await self._take_back(job)
             return
         except OutcomeRefused as refused:
             self._log.error("outcome refused", outcome=outcome.kind.value, constraint=refused.constraint)
+            await self._take_back(job)
             return
         self._count(job, outcome.kind.value)
         if state == ClaimState.DEAD_LETTERED:
@@ -197,6 +234,9 @@ class JobLoop:
             self._log.info("ready", bytes=sum(variant.byte_size for variant in outcome.variants))
         if outcome.kind in _SETTLED and job.staging_provider_code and job.staging_object_key:
             await remove_staging(self._objects, StagingObject(job.staging_provider_code, job.staging_object_key))
+        if outcome.kind is OutcomeKind.FAILED_PERMANENT and job.attempt_count > 0:
+            # An earlier attempt may have died between its writes and its record.
+            await self._take_back(job)
 
     async def _record_while_leased(self, job: ClaimedJob, outcome: Outcome, lease_end: float) -> tuple[str, Outcome]:
         """Record once; a database that is away is asked again while the lease lasts.
@@ -219,6 +259,15 @@ class JobLoop:
                 delay = processing_delay_seconds(job.processing_error_count)
                 outcome = Outcome(OutcomeKind.RETRY_PROCESSING, FailureCode.PROCESSING_ERROR.value, delay)
 
+    def _lose(self, job: ClaimedJob) -> None:
+        self._instruments.leases_lost.add(1, {"job_kind": job.job_kind})
+        self._log.warning("lease lost, nothing recorded")
+
+    async def _take_back(self, job: ClaimedJob) -> None:
+        # A purge writes nothing. Anything else may have put objects after another worker, or a purge, took over.
+        if job.job_kind != JobKind.PURGE_ASSET:
+            await self._lost_work.take_back(job)
+
     async def _release(self, job: ClaimedJob) -> None:
         try:
             released = await self._repository.release(job)
@@ -227,6 +276,8 @@ class JobLoop:
             return
         self._count(job, "released" if released else "lease_lost")
         self._log.info("job released", released=released)
+        if not released:
+            await self._take_back(job)
 
     def _dead_lettered(self, job: ClaimedJob, code: str) -> None:
         self._instruments.dead_letters.add(1, {"job_kind": job.job_kind, "code": code})

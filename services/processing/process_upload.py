@@ -2,8 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -11,6 +10,7 @@ from uuid import UUID
 
 from libs.assets.object_keys import master_key, private_rendition_key, public_rendition_key
 from libs.assets.rendition_profile import rendition_name
+from services.processing.deadlines import storage_until
 from services.processing.domain import (
     ORIGINAL_VARIANT,
     OUTPUT_MEDIA_TYPE,
@@ -23,7 +23,6 @@ from services.processing.domain import (
     PermanentFailure,
     RenderedImage,
     RenderedPhoto,
-    StorageDeadlinePassed,
     StoredVariant,
     UploadNotYetStored,
 )
@@ -53,7 +52,7 @@ class ProcessUpload:
         picture that is not decoded by then a processing error. Raises what `failure_classifier.classify` takes.
         """
         upload = _upload_of(job)
-        async with _storage_until(deadline):
+        async with storage_until(deadline):
             data = await self._read(upload)
         photo = await verify_and_render(
             data,
@@ -65,7 +64,7 @@ class ProcessUpload:
         )
         checksums = await asyncio.to_thread(_checksums, photo)
         places = [self._place(upload, image) for image in photo.images]
-        async with _storage_until(deadline):
+        async with storage_until(deadline):
             await _all(
                 self.objects.put(place.provider_code, place.object_key, image.data, OUTPUT_MEDIA_TYPE, place.cache)
                 for place, image in zip(places, photo.images, strict=True)
@@ -154,18 +153,6 @@ def _upload_of(job: ClaimedJob) -> _Upload:
         raise ValueError("a process_upload job lacks its upload")
     fields: tuple[Any, ...] = values
     return _Upload(*fields)
-
-
-@asynccontextmanager
-async def _storage_until(deadline: float) -> AsyncIterator[None]:
-    timeout = asyncio.timeout_at(deadline)
-    try:
-        async with timeout:
-            yield
-    except TimeoutError as error:
-        if timeout.expired():
-            raise StorageDeadlinePassed from error
-        raise
 
 
 async def _all(writes: Iterable[Coroutine[Any, Any, None]]) -> None:

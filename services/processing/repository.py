@@ -1,7 +1,7 @@
 """The worker's whole database surface: one method per function of the schema (§6, §11)."""
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
 from uuid import UUID, uuid4
 
@@ -14,9 +14,12 @@ from services.processing.domain import (
     ClaimState,
     ExpiredUpload,
     LeaseLost,
+    LeaseStanding,
     Outcome,
     OutcomeRefused,
+    PurgeStep,
     StagingObject,
+    StoredObject,
     Sweep,
 )
 
@@ -28,12 +31,18 @@ _RECORD: Final = """
 SELECT assets.record_processing_outcome($1, $2, $3, $4, now() + make_interval(secs => $5),
     $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
 """
+_BEGIN_PURGE: Final = "SELECT * FROM assets.purge_asset_begin($1, $2)"
+_FINISH_PURGE: Final = "SELECT assets.purge_asset_finish($1, $2)"
+_STANDING: Final = "SELECT assets.lease_standing($1, $2, $3)"
 _RELEASE: Final = "SELECT assets.release_processing_job($1, $2)"
 _SECONDS_TO_NEXT: Final = "SELECT extract(epoch FROM assets.next_job_at($1) - now())::float8"
 _BEGIN_SWEEP: Final = "SELECT assets.begin_sweep($1)"
 _CONTINUE_SWEEP: Final = "SELECT assets.continue_sweep($1)"
 _EXPIRE: Final = "SELECT * FROM assets.expire_uploads($1, $2)"
 _RECONCILE: Final = "SELECT assets.reconcile_usage_batch($1, $2)"
+_ENQUEUE_PURGES: Final = "SELECT assets.enqueue_purge_candidates($1)"
+_PRUNE_JOBS: Final = "SELECT assets.prune_finished_jobs($1)"
+_PRUNE_UPLOADS: Final = "SELECT assets.prune_settled_uploads($1)"
 
 
 class ProcessingRepository:
@@ -58,7 +67,7 @@ class ProcessingRepository:
         OutcomeRefused with the constraint for any other refusal; nothing is recorded then.
         """
         variants = outcome.variants
-        try:
+        with _refusals(job):
             async with self._database.transaction() as connection:
                 state: str = await connection.fetchval(
                     _RECORD,
@@ -78,13 +87,30 @@ class ProcessingRepository:
                     [variant.provider_code for variant in variants],
                     [variant.object_key for variant in variants],
                 )
-        except DatabaseError as error:
-            if error.sqlstate != CHECK_VIOLATION or error.constraint is None:
-                raise
-            if error.constraint == LEASE_LOST:
-                raise LeaseLost(str(job.job_id)) from error
-            raise OutcomeRefused(error.constraint) from error
         return state
+
+    async def begin_purge(self, job: ClaimedJob) -> PurgeStep:
+        """Mark the job's asset `purging` in one transaction, unless something still uses it.
+
+        Raises LeaseLost when the lease is no longer ours, and OutcomeRefused for any other refusal.
+        """
+        with _refusals(job):
+            async with self._database.transaction() as connection:
+                row = await connection.fetchrow(_BEGIN_PURGE, job.job_id, job.lease_token)
+        return _purge_step(row)
+
+    async def finish_purge(self, job: ClaimedJob) -> str:
+        """Delete the asset's rows in one transaction, the job's own among them; what became of it. Raises as above."""
+        with _refusals(job):
+            async with self._database.transaction() as connection:
+                outcome: str = await connection.fetchval(_FINISH_PURGE, job.job_id, job.lease_token)
+        return outcome
+
+    async def lease_standing(self, job: ClaimedJob) -> LeaseStanding:
+        """Whether what the job's attempt wrote is still ours, somebody else's, or nobody's."""
+        async with self._database.connection() as connection:
+            standing: str = await connection.fetchval(_STANDING, job.job_id, job.lease_token, job.asset_id)
+        return LeaseStanding(standing)
 
     async def release(self, job: ClaimedJob) -> bool:
         """Give a job back untried; False when the lease was no longer ours."""
@@ -127,6 +153,44 @@ class SweepTransaction:
         """Recompute the usage of up to `batch` organizations after one; the last one done, None after the end."""
         last: UUID | None = await self._connection.fetchval(_RECONCILE, after, batch)
         return last
+
+    async def enqueue_purges(self, batch: int) -> int:
+        """Queue purges of up to `batch` assets whose time has come (§16); how many."""
+        return await self._count(_ENQUEUE_PURGES, batch)
+
+    async def prune_jobs(self, batch: int) -> int:
+        """Delete up to `batch` finished jobs that nothing reads any more; how many."""
+        return await self._count(_PRUNE_JOBS, batch)
+
+    async def prune_uploads(self, batch: int) -> int:
+        """Delete up to `batch` settled uploads that nothing reads any more; how many."""
+        return await self._count(_PRUNE_UPLOADS, batch)
+
+    async def _count(self, statement: str, batch: int) -> int:
+        done: int = await self._connection.fetchval(statement, batch)
+        return done
+
+
+@contextmanager
+def _refusals(job: ClaimedJob) -> Iterator[None]:
+    try:
+        yield
+    except DatabaseError as error:
+        if error.sqlstate != CHECK_VIOLATION or error.constraint is None:
+            raise
+        if error.constraint == LEASE_LOST:
+            raise LeaseLost(str(job.job_id)) from error
+        raise OutcomeRefused(error.constraint) from error
+
+
+def _purge_step(row: Any) -> PurgeStep:
+    objects = [
+        StoredObject(provider, key)
+        for provider, key in zip(row["provider_codes"] or (), row["object_keys"] or (), strict=True)
+    ]
+    if row["staging_provider_code"] is not None and row["staging_object_key"] is not None:
+        objects.append(StoredObject(row["staging_provider_code"], row["staging_object_key"]))
+    return PurgeStep(row["outcome"], tuple(objects), row["delivery_token"], row["rendition_profile"])
 
 
 def _expired(row: Any) -> ExpiredUpload:

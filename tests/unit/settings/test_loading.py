@@ -41,6 +41,12 @@ R2 = {
     "ASSETS_R2_ACCESS_KEY_ID": "r2-key",
     "ASSETS_R2_SECRET_ACCESS_KEY": "r2-secret",
 }
+CLOUDFLARE = {"ASSETS_CDN_ZONE_ID": "0123456789abcdef", "ASSETS_CDN_PURGE_TOKEN": "purge-secret"}
+CLOUDFRONT = {
+    "ASSETS_CDN_DISTRIBUTION_ID": "E123EXAMPLE",
+    "ASSETS_CDN_ACCESS_KEY_ID": "AKEXAMPLECDN",
+    "ASSETS_CDN_SECRET_ACCESS_KEY": "cdn-secret",
+}
 VERIFICATION = {"NINAKU_SERVICE_TOKEN_PUBLIC_KEYS": '{"one": {"service": "ninaku-catalog", "key": "AAAA"}}'}
 ADDRESSES = {
     "NINAKU_ADMISSION_ADDRESS": "admission:50051",
@@ -85,8 +91,10 @@ def test_every_process_starts_with_its_own_environment(settings_type: type[Proce
         (AdmissionSettings, {**LISTENER, **DATABASE}, SIGNING),
         (MediaWorkerSettings, DATABASE, WORKER_STORAGE),
         (MediaWorkerSettings, {**DATABASE, **WORKER_STORAGE}, R2),
+        (MediaWorkerSettings, {**DATABASE, **WORKER_STORAGE, **R2}, CLOUDFLARE),
+        (MediaWorkerSettings, {**DATABASE, **WORKER_STORAGE}, CLOUDFRONT),
     ],
-    ids=["upload signing", "worker storage", "R2"],
+    ids=["upload signing", "worker storage", "R2", "Cloudflare purge", "CloudFront purge"],
 )
 def test_refuses_a_partial_assets_storage_group_and_accepts_none_or_all_of_it(
     settings_type: type[ProcessSettings], rest: dict[str, str], group: dict[str, str]
@@ -126,6 +134,34 @@ def test_refuses_a_public_store_without_a_private_one() -> None:
     assert "R2" in problems_of(MediaWorkerSettings, {**DATABASE, **R2})[0]
 
 
+@pytest.mark.parametrize(
+    ("cdn", "blamed"),
+    [
+        ({**R2, **CLOUDFLARE, "ASSETS_CDN": "none"}, "only one of these groups may be set: Cloudflare purge, no CDN"),
+        ({**CLOUDFLARE, **CLOUDFRONT}, "only one of these groups may be set: Cloudflare purge, CloudFront purge"),
+        (CLOUDFLARE, "the Cloudflare purge group is for the R2 public store, which is not set"),
+        ({**R2, **CLOUDFRONT}, "the CloudFront purge group is for the S3 bucket, but the R2 public store is set"),
+        ({**R2, "ASSETS_CDN": "some"}, "ASSETS_CDN"),
+        ({**R2, **CLOUDFLARE, "ASSETS_CDN_API_URL": "http://api.example.com"}, "ASSETS_CDN_API_URL"),
+    ],
+)
+def test_refuses_two_cdns_a_cdn_before_the_wrong_store_and_a_token_in_the_clear(
+    cdn: dict[str, str], blamed: str
+) -> None:
+    assert any(blamed in problem for problem in problems_of(MediaWorkerSettings, {**DATABASE, **WORKER_STORAGE, **cdn}))
+
+
+def test_reads_at_most_one_cdn() -> None:
+    environment = {**DATABASE, **WORKER_STORAGE}
+    worker = load(MediaWorkerSettings, {**environment, **R2, **CLOUDFLARE})
+    assert worker.cloudflare is not None
+    assert worker.cloudflare.api_url == "https://api.cloudflare.com/client/v4"
+    assert "purge-secret" not in repr(worker)
+    assert load(MediaWorkerSettings, {**environment, **CLOUDFRONT}).cloudfront is not None
+    assert load(MediaWorkerSettings, {**environment, "ASSETS_CDN": "none"}).no_cdn is not None
+    assert load(MediaWorkerSettings, {**environment, "ASSETS_CDN_API_URL": ""}).cloudflare is None
+
+
 @pytest.mark.case("A2a-1.05")
 @pytest.mark.parametrize("settings_type", ENVIRONMENTS, ids=lambda each: each.service_name)
 def test_refuses_a_variable_of_another_process_roles_group(settings_type: type[ProcessSettings]) -> None:
@@ -142,7 +178,7 @@ def test_refuses_a_variable_of_another_process_roles_group(settings_type: type[P
 def test_neither_the_api_reads_the_workers_keys_nor_the_worker_the_apis() -> None:
     for settings_type in (AdmissionSettings, LibrarySettings, DeliverySettings, ProcessingSettings, GatewaySettings):
         assert not {name for name in process_variables(settings_type) if "_WORKER_" in name or "_R2_" in name}
-    assert not {name for name in process_variables(MediaWorkerSettings) if "_API_" in name}
+    assert not {name for name in process_variables(MediaWorkerSettings) if "_S3_API_" in name}
     assert "DATABASE_URL" not in process_variables(GatewaySettings)
 
 
@@ -157,7 +193,7 @@ def test_leaves_variables_alone_that_no_process_has_heard_of() -> None:
 def test_boots_the_media_worker_without_signing_keys_and_with_the_ninaku_media_worker_service_name() -> None:
     worker = load(MediaWorkerSettings, {**DATABASE, **WORKER_STORAGE, **R2})
     assert worker.service_name == "ninaku-media-worker"
-    assert not {name for name in process_variables(MediaWorkerSettings) if "TOKEN" in name or "CURSOR" in name}
+    assert not {name for name in process_variables(MediaWorkerSettings) if "SERVICE_TOKEN" in name or "CURSOR" in name}
     assert problems_of(MediaWorkerSettings, {**DATABASE, **VERIFICATION})
 
 
