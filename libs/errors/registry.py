@@ -203,6 +203,10 @@ _ENTRIES = (
         "The image could not be processed after five tries.", "Save it again in a photo app, or tell support.",
     ),
     ErrorEntry(
+        "assets.erased", _STATE, 422,
+        "The asset was erased on request.", "Nothing: it is being deleted and does not come back.",
+    ),
+    ErrorEntry(
         "assets.processing_error", grpc.StatusCode.INTERNAL, 500,
         "Processing failed and is tried again.", "Nothing: it is tried again by itself.",
     ),

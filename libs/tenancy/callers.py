@@ -40,6 +40,14 @@ class ServiceCaller:
     """The acting membership; the database checks that it is active."""
 
 
+@dataclass(frozen=True, slots=True)
+class OperatorCaller:
+    """A service that looks after the installation and acts for no organization, its token verified."""
+
+    service: str
+    """The calling service's name, as registered with its key."""
+
+
 def hash_session_token(token: str) -> bytes:
     """Return what the database stores of a session token: its SHA-256, 32 bytes."""
     return hashlib.sha256(token.encode()).digest()
@@ -67,10 +75,25 @@ def service_caller(metadata: Mapping[str, str | bytes], verifier: ServiceTokenVe
     """Return the service that the metadata's token proves.
 
     Raises:
-        Refusal: ``identity.unauthenticated`` without a valid token for this service.
+        Refusal: ``identity.unauthenticated`` without a valid token for this service that names whom it acts for.
     """
     claims = verifier.verify(_bearer(metadata))
-    return ServiceCaller(claims.service, claims.organization_id, claims.membership_id)
+    if claims.acting_for is None:
+        raise Refusal("identity.unauthenticated")
+    return ServiceCaller(claims.service, claims.acting_for.organization_id, claims.acting_for.membership_id)
+
+
+def operator_caller(metadata: Mapping[str, str | bytes], verifier: ServiceTokenVerifier) -> OperatorCaller:
+    """Return the service that calls for itself, for what belongs to all organizations.
+
+    Raises:
+        Refusal: ``identity.unauthenticated`` without a valid token for this service, or with one that acts for an
+            organization: what was signed for one tenant opens nothing of the others.
+    """
+    claims = verifier.verify(_bearer(metadata))
+    if claims.acting_for is not None:
+        raise Refusal("identity.unauthenticated")
+    return OperatorCaller(claims.service)
 
 
 def _bearer(metadata: Mapping[str, str | bytes]) -> str:

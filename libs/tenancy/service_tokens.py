@@ -33,15 +33,23 @@ class ServiceKey:
 
 
 @dataclass(frozen=True, slots=True)
+class ActingFor:
+    """For whom a service calls: a membership of an organization."""
+
+    organization_id: uuid.UUID
+    """The acting organization."""
+    membership_id: uuid.UUID
+    """The acting membership."""
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceClaims:
     """What a valid token proves."""
 
     service: str
     """The calling service."""
-    organization_id: uuid.UUID
-    """The acting organization."""
-    membership_id: uuid.UUID
-    """The acting membership."""
+    acting_for: ActingFor | None
+    """None for a token that names no organization: the service calls for itself."""
 
 
 class ServiceTokenIssuer:
@@ -72,14 +80,15 @@ class ServiceTokenIssuer:
 
     def issue(self, audience: str, organization_id: uuid.UUID, membership_id: uuid.UUID) -> str:
         """Return a token for one called service, acting for one membership of one organization."""
+        return self._signed(audience, {"org": str(organization_id), "mem": str(membership_id)})
+
+    def issue_for_itself(self, audience: str) -> str:
+        """Return a token for one called service that names no organization."""
+        return self._signed(audience, {})
+
+    def _signed(self, audience: str, acting_for: Mapping[str, str]) -> str:
         now = int(self._clock())
-        claims = {
-            "aud": audience,
-            "iat": now,
-            "exp": now + self._lifetime,
-            "org": str(organization_id),
-            "mem": str(membership_id),
-        }
+        claims = {"aud": audience, "iat": now, "exp": now + self._lifetime, **acting_for}
         return jwt.encode(claims, self._private_key, algorithm=ALGORITHM, headers={"kid": self._key_id})
 
 
@@ -115,19 +124,21 @@ class ServiceTokenVerifier:
                 algorithms=[ALGORITHM],
                 audience=self._audience,
                 options={
-                    "require": ["aud", "iat", "exp", "org", "mem"],
+                    "require": ["aud", "iat", "exp"],
                     "verify_exp": False,
                     "verify_iat": False,
                     "strict_aud": True,
                 },
             )
             live = self._is_live(int(claims["iat"]), int(claims["exp"]))
-            proven = ServiceClaims(key.service, uuid.UUID(claims["org"]), uuid.UUID(claims["mem"]))
+            acting_for = None
+            if not claims.keys().isdisjoint(("org", "mem")):  # both or neither
+                acting_for = ActingFor(uuid.UUID(claims["org"]), uuid.UUID(claims["mem"]))
         except (jwt.PyJWTError, KeyError, ValueError, TypeError, AttributeError, OverflowError):
             raise Refusal("identity.unauthenticated") from None
         if not live:
             raise Refusal("identity.unauthenticated")
-        return proven
+        return ServiceClaims(key.service, acting_for)
 
     def _is_live(self, issued: int, expires: int) -> bool:
         now = self._clock()

@@ -1,4 +1,4 @@
-"""The queue as it is shown to people and services: what waits, what runs, what was given up. No I/O, no gRPC, no SQL."""
+"""The queue as people and services see it: what waits, what runs, what was given up. No I/O, no gRPC, no SQL."""
 
 import base64
 import binascii

@@ -19,6 +19,7 @@ _PORT_NAMES: Final = (
     "library",
     "delivery",
     "processing_worker",
+    "processing",
 )
 PORTS_IN_A_ROW: Final = 20
 _FIRST_BASE: Final = 8600

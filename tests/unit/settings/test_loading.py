@@ -57,7 +57,7 @@ ENVIRONMENTS: dict[type[ProcessSettings], dict[str, str]] = {
     AdmissionSettings: {**LISTENER, **DATABASE, **SIGNING},
     LibrarySettings: {**LISTENER, **DATABASE, **BASE_URL},
     DeliverySettings: {**LISTENER, **DATABASE, **BASE_URL, **VERIFICATION},
-    ProcessingSettings: {**LISTENER, **DATABASE},
+    ProcessingSettings: {**LISTENER, **DATABASE, **VERIFICATION},
     MediaWorkerSettings: {**DATABASE, **WORKER_STORAGE, **R2},
     GatewaySettings: {**LISTENER, **ADDRESSES},
     StorageCheckSettings: {**SIGNING, **WORKER_STORAGE, **R2},

@@ -8,7 +8,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from libs.errors.refusal import Refusal
-from libs.tenancy.callers import service_caller, user_caller
+from libs.tenancy.callers import operator_caller, service_caller, user_caller
 from libs.tenancy.service_tokens import ServiceKey, ServiceTokenIssuer, ServiceTokenVerifier
 
 ORGANIZATION = uuid.UUID("01929c3e-7d4e-7a51-9f00-5c2b3c1a9e10")
@@ -93,6 +93,21 @@ def test_a_token_is_refused_unless_every_part_of_it_holds() -> None:
     ]
     for token in refused:
         assert code_of(keys.verifier.verify, token) == "identity.unauthenticated"
+
+
+def test_a_service_that_calls_for_itself_is_an_operator_and_acts_for_nobody() -> None:
+    keys = Keys()
+    token = keys.issuer.issue_for_itself("delivery")
+    assert operator_caller({"authorization": f"Bearer {token}"}, keys.verifier).service == "catalog"
+    assert code_of(service_caller, {"authorization": f"Bearer {token}"}, keys.verifier) == "identity.unauthenticated"
+
+
+def test_a_token_that_was_signed_for_one_organization_opens_nothing_of_all() -> None:
+    keys = Keys()
+    token = keys.issuer.issue("delivery", ORGANIZATION, MEMBERSHIP)
+    assert code_of(operator_caller, {"authorization": f"Bearer {token}"}, keys.verifier) == "identity.unauthenticated"
+    for metadata in ({}, {"authorization": "Bearer x"}):
+        assert code_of(operator_caller, metadata, keys.verifier) == "identity.unauthenticated"
 
 
 def test_a_token_ends_after_its_minute_and_the_clocks_leeway() -> None:

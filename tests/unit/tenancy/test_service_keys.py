@@ -8,7 +8,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from libs.tenancy.service_tokens import ServiceTokenIssuer, ServiceTokenVerifier, service_keys
+from libs.tenancy.service_tokens import (
+    ActingFor,
+    ServiceClaims,
+    ServiceTokenIssuer,
+    ServiceTokenVerifier,
+    service_keys,
+)
 
 KEY = Ed25519PrivateKey.generate()
 PEM = KEY.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
@@ -22,7 +28,7 @@ def test_a_key_may_be_pem_or_base64_and_verifies_its_services_tokens(text: str) 
 
     claims = verifier.verify(ServiceTokenIssuer("catalog-1", KEY).issue("delivery", organization, membership))
 
-    assert (claims.service, claims.organization_id, claims.membership_id) == ("catalog", organization, membership)
+    assert claims == ServiceClaims("catalog", ActingFor(organization, membership))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 -- Ends the purge of an asset whose objects and CDN copies are gone: deletes its storage objects, variants, upload,
--- every job (this one too) and the asset, takes its bytes from the organization's usage, and writes the receipt and the audit
--- record, in one transaction. (§16) Returns purged, or referenced_after_purge: a consumer's foreign key appeared
+-- every job (this one too) and the asset, takes its bytes from the organization's usage, and writes the receipt and the
+-- audit record, in one transaction. (§16) Returns purged, or referenced_after_purge: a consumer's foreign key appeared
 -- meanwhile; the asset stays `purging` and the job is dead-lettered with assets_asset_referenced_after_purge for an
 -- operator to look at. The lease makes it happen once: a repeat finds it gone.
 -- Refuses with 23514: assets_processing_isolation, assets_job_lease_lost, assets_outcome_job_kind,
