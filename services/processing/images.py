@@ -219,34 +219,28 @@ def _turn(image: pyvips.Image, orientation: int) -> pyvips.Image:
 
 
 def _renditions(master: pyvips.Image, renditions: tuple[Rendition, ...]) -> tuple[RenderedImage, ...]:
-    """Every rendition from the master in memory, the larger ones first: each is the source of the smaller ones."""
-    levels = [master]
+    """Every rendition from the master in memory, by way of the fitted ones where those have pixels enough."""
+    fitted = [master]
     made: dict[str, RenderedImage] = {}
     for rendition in sorted(renditions, key=_source_first):
         edge = rendition.geometry.edge
         if rendition.geometry.fit is Fit.INSIDE:
-            picture = levels[-1]
+            picture = fitted[-1]
             size = _size_inside(master, edge)  # rounded once: from a rounded size the ratio would drift
             if (picture.width, picture.height) != size:
                 picture = _resize(picture, *size).copy_memory()
-            levels.append(picture)
+            fitted.append(picture)
         else:
-            picture = _cover(_smallest_that_fills(levels, edge), edge).copy_memory()
-            levels.append(picture)
+            # The largest fitted one keeps what a square shows. Never a square from a square: it lies half a pixel off.
+            largest = fitted[min(1, len(fitted) - 1)]
+            source = largest if min(largest.width, largest.height) >= edge else master
+            picture = _cover(source, edge).copy_memory()
         made[rendition.code] = _encode(rendition.code, picture, rendition.quality, RENDITION_EFFORT)
     return tuple(made[rendition.code] for rendition in renditions)
 
 
 def _source_first(rendition: Rendition) -> tuple[bool, int]:
     return rendition.geometry.fit is Fit.COVER, -rendition.geometry.edge
-
-
-def _smallest_that_fills(levels: list[pyvips.Image], edge: int) -> pyvips.Image:
-    """The smallest picture made so far that still has `edge` pixels both ways, else the master."""
-    for picture in reversed(levels):
-        if min(picture.width, picture.height) >= edge:
-            return picture
-    return levels[0]
 
 
 def _cover(picture: pyvips.Image, edge: int) -> pyvips.Image:
