@@ -25,6 +25,7 @@ _REFUSALS: Final[Mapping[str, str]] = {
     "users_email_chk": "This is not an e-mail address.",
     "plan_unknown": "There is no such plan, or no published version of that number. See: ninaku plan list",
     "plan_limits_shape": "Name a value for every limit.",
+    "assets_requeue_batch": "Name 1 to 500 jobs at once.",
 }
 _UNKNOWN_REFERENCES: Final[Mapping[str, str]] = {
     "memberships": "There is no organization with this id. See: ninaku organization list",
@@ -182,16 +183,17 @@ class Administration:
         return UUID(str(await self._value(query, organization_id, plan, version)))
 
     async def _value(self, query: str, *arguments: object) -> Any:
-        with _refusals():
+        with refusals():
             return await self._connection.fetchval(query, *arguments)
 
     async def _rows(self, query: str, *arguments: object) -> Any:
-        with _refusals():
+        with refusals():
             return await self._connection.fetch(query, *arguments)
 
 
 @contextmanager
-def _refusals() -> Iterator[None]:
+def refusals() -> Iterator[None]:
+    """Turns what the database refuses into words."""
     try:
         yield
     except asyncpg.PostgresError as error:
@@ -204,6 +206,8 @@ def _refusals() -> Iterator[None]:
 def _words(error: asyncpg.PostgresError) -> str | None:
     if error.sqlstate == "23514":
         return _REFUSALS.get(error.constraint_name or "", f"The database refuses this: {error.constraint_name}.")
+    if error.constraint_name == "assets_asset_referenced":
+        return "Something that is no claim still refers to this asset, so nothing was changed. Remove that first."
     if error.sqlstate == "23503":
         return _UNKNOWN_REFERENCES.get(error.table_name or "", "Something named here does not exist.")
     if error.sqlstate == "42501":

@@ -1,4 +1,4 @@
-"""`ninaku`: the local stack, the database, people and plans, storage, and uploads."""
+"""`ninaku`: the local stack, the database, people and plans, storage, jobs, assets, and uploads."""
 
 import asyncio
 import os
@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from services.cli.commands import database, members, organizations, plans, sessions, storage
+from services.cli.commands import assets, database, jobs, members, organizations, plans, sessions, storage
 from services.cli.failures import Failure
 from services.cli.operators import state_folder
 
@@ -24,6 +24,8 @@ app.add_typer(members.app, name="member")
 app.add_typer(sessions.app, name="session")
 app.add_typer(plans.app, name="plan")
 app.add_typer(storage.app, name="storage")
+app.add_typer(jobs.app, name="jobs")
+app.add_typer(assets.app, name="assets")
 
 State = Annotated[
     Path | None, typer.Option("--state", help="Folder with the stack's data; .ninaku in the project by default.")

@@ -1,13 +1,21 @@
 """The reads of the queue: one statement each, under the login of the processing service."""
 
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
 
-from libs.database.engine import Database
 from services.processing.domain import JobKind
 from services.processing.queue import DeadLetter, DeadLetterPage, PagePlace, QueueDepth, QueueState
 
 _STATE: Final = "SELECT * FROM assets.queue_state()"
 _DEAD_LETTERS: Final = "SELECT * FROM assets.list_dead_letters($1, $2, $3, $4)"
+
+
+class Reads(Protocol):
+    """Runs a statement that changes nothing: the service's pool, or one connection of an operator."""
+
+    async def read_rows(self, statement: str, *arguments: Any) -> Sequence[Any]:
+        """All rows."""
+        ...
 
 
 class QueueRepository:
@@ -17,7 +25,7 @@ class QueueRepository:
         database: The login.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Reads) -> None:
         """Keep it."""
         self._database = database
 
