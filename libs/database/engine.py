@@ -157,7 +157,7 @@ class _Lent:
         return self._broken
 
     def judge(self, error: BaseException) -> BaseException:
-        """Return the domain's error for one of `DRIVER_ERRORS`; an OSError that the connection survived stays itself."""
+        """Return the domain's error for one of `DRIVER_ERRORS`; an OSError that it survived stays itself."""
         broken = self.is_broken(error)
         if isinstance(error, (OSError, TimeoutError)) and not broken:
             return error
