@@ -344,6 +344,7 @@ async def test_dead_letters_after_five_processing_errors_failing_the_asset_and_r
 
 
 @pytest.mark.case("A1c.08")
+@pytest.mark.case("A3c.05")
 async def test_counts_a_reclaimed_expired_lease_as_a_processing_error_and_dead_letters_the_job_at_the_fifth(
     owner: Connection, admission: Connection, worker: Connection, ana: Person
 ) -> None:
@@ -404,6 +405,7 @@ async def test_burying_a_job_never_waits_for_a_lock_and_lets_other_work_pass(
 
 
 @pytest.mark.case("A1c.08")
+@pytest.mark.case("A3c.06")
 @pytest.mark.parametrize("processing_errors", [0, 4])
 async def test_completes_a_job_whose_asset_no_longer_waits_instead_of_reclaiming_it_forever(
     owner: Connection, admission: Connection, worker: Connection, ana: Person, processing_errors: int
@@ -513,7 +515,8 @@ async def test_refuses_every_processing_function_to_the_runtime_and_every_table_
         with denied():
             await connection.fetch("SELECT assets.expire_uploads(1, NULL)")
     tables = await owner.fetch(
-        """SELECT c.oid::regclass::text AS name FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        """SELECT c.oid::regclass::text AS name, c.relkind::text AS kind
+        FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
         WHERE n.nspname IN ('organization', 'identity', 'platform', 'audit', 'assets', 'ninaku_migrations')
             AND c.relkind IN ('r', 'S', 'v', 'm', 'p')"""
     )
@@ -521,6 +524,12 @@ async def test_refuses_every_processing_function_to_the_runtime_and_every_table_
     for table in tables:
         with denied():
             await worker.fetch(f"SELECT * FROM {table['name']}")
+        # Asked of the catalog too: row-level security would refuse a table that is granted.
+        for privilege in ("SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE"):
+            if table["kind"] != "S":
+                assert not await owner.fetchval(
+                    "SELECT has_table_privilege('ninaku_worker', $1, $2)", table["name"], privilege
+                ), f"{privilege} on {table['name']}"
 
 
 @pytest.mark.case("A1c.13")
