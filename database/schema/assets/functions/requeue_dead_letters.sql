@@ -5,7 +5,7 @@
 --   skipped_over_limit   reason asset_limit | storage_limit: the plan has no room for what it would reserve
 --   skipped_ineligible   reason unknown | not_dead_lettered | too_old | archived | state (assets.requeue_refusal)
 -- A skipped job does not stop the rest. Waits for the expiry sweep and the reconciliation to end (their lock), then
--- locks the usage rows in the order of the organizations. Repeating it finds the jobs no longer dead-lettered.
+-- locks the usage rows in the order of the organizations, and the rest in the usual order. Repeating it finds the jobs no longer dead-lettered.
 -- Refuses with 23514: assets_processing_isolation, assets_requeue_batch. For operators: no grant.
 CREATE OR REPLACE FUNCTION assets.requeue_dead_letters(p_job_ids uuid[])
 RETURNS TABLE (job_id uuid, outcome varchar, reason varchar)
@@ -14,12 +14,12 @@ AS $$
 #variable_conflict use_column
 DECLARE
     v_ids uuid[];
-    v_asked record;
+    v_asset_ids uuid[];
+    v_id uuid;
     v_job assets.processing_jobs;
     v_declared bigint;
     v_usage assets.organization_usage;
     v_reason varchar;
-    v_done jsonb := '{}';
 BEGIN
     PERFORM assets.assert_read_committed('assets_processing_isolation');
     SELECT array_agg(listed.id ORDER BY listed.place) INTO v_ids
@@ -34,17 +34,15 @@ BEGIN
     PERFORM FROM assets.organization_usage u
     WHERE u.organization_id IN (SELECT j.organization_id FROM assets.processing_jobs j WHERE j.id = ANY (v_ids))
     ORDER BY u.organization_id FOR UPDATE;
+    SELECT array_agg(DISTINCT j.asset_id) INTO v_asset_ids FROM assets.processing_jobs j WHERE j.id = ANY (v_ids);
+    PERFORM FROM assets.assets a WHERE a.id = ANY (v_asset_ids) ORDER BY a.id FOR UPDATE;
+    PERFORM FROM assets.uploads u WHERE u.asset_id = ANY (v_asset_ids) ORDER BY u.asset_id FOR UPDATE;
+    PERFORM FROM assets.asset_variants v
+    WHERE v.asset_id = ANY (v_asset_ids) AND v.variant_code = 'original' ORDER BY v.asset_id FOR UPDATE;
+    PERFORM FROM assets.processing_jobs j WHERE j.id = ANY (v_ids) ORDER BY j.id FOR UPDATE;
 
-    FOR v_asked IN
-        SELECT asked.id, j.asset_id FROM unnest(v_ids) AS asked (id)
-        LEFT JOIN assets.processing_jobs j ON j.id = asked.id
-        ORDER BY j.organization_id, j.asset_id, asked.id
-    LOOP
-        PERFORM FROM assets.assets a WHERE a.id = v_asked.asset_id FOR UPDATE;
-        PERFORM FROM assets.uploads u WHERE u.asset_id = v_asked.asset_id FOR UPDATE;
-        PERFORM FROM assets.asset_variants v
-        WHERE v.asset_id = v_asked.asset_id AND v.variant_code = 'original' FOR UPDATE;
-        SELECT j.* INTO v_job FROM assets.processing_jobs j WHERE j.id = v_asked.id FOR UPDATE;
+    FOREACH v_id IN ARRAY v_ids LOOP
+        SELECT j.* INTO v_job FROM assets.processing_jobs j WHERE j.id = v_id;
         v_reason := CASE
             WHEN v_job.id IS NULL THEN 'unknown'
             WHEN v_job.state <> 'dead_lettered' THEN 'not_dead_lettered'
@@ -85,14 +83,11 @@ BEGIN
                 jsonb_build_object('jobId', v_job.id, 'jobKind', v_job.job_kind));
             PERFORM pg_notify('assets_processing_jobs', '');
         END IF;
-        v_done := v_done || jsonb_build_object(v_asked.id::text, v_reason);
+        job_id := v_id;
+        outcome := CASE WHEN v_reason IS NULL THEN 'requeued'
+            WHEN v_reason IN ('asset_limit', 'storage_limit') THEN 'skipped_over_limit'
+            ELSE 'skipped_ineligible' END;
+        reason := v_reason;
+        RETURN NEXT;
     END LOOP;
-
-    RETURN QUERY
-    SELECT asked.id,
-        CASE WHEN v_done ->> asked.id::text IS NULL THEN 'requeued'
-            WHEN v_done ->> asked.id::text IN ('asset_limit', 'storage_limit') THEN 'skipped_over_limit'
-            ELSE 'skipped_ineligible' END::varchar,
-        (v_done ->> asked.id::text)::varchar
-    FROM unnest(v_ids) WITH ORDINALITY AS asked (id, place) ORDER BY asked.place;
 END $$;
