@@ -11,6 +11,7 @@ from libs.settings.processes import (
     ProcessingSettings,
     StorageApplySettings,
     StorageCheckSettings,
+    StorageReconcileSettings,
 )
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "SettingsError",
     "StorageApplySettings",
     "StorageCheckSettings",
+    "StorageReconcileSettings",
     "known_variables",
     "load",
     "process_variables",

@@ -156,3 +156,22 @@ class StorageApplySettings(ProcessSettings):
     operator: StorageOperator
     public_operator: PublicStoreOperator | None
     cross_origin: CrossOrigin
+
+
+@dataclass(frozen=True)
+class StorageReconcileSettings(ProcessSettings):
+    """`ninaku storage reconcile`: the operator's identities, and the CDN for what should not have been served."""
+
+    service_name: ClassVar[str] = "ninaku-storage-reconcile"
+
+    operator: StorageOperator
+    public_operator: PublicStoreOperator | None
+    public_delivery: PublicDelivery
+    cloudflare: CloudflarePurge | None
+    cloudfront: CloudFrontPurge | None
+    no_cdn: NoCdn | None
+
+    def contradictions(self) -> tuple[str, ...]:
+        """There is one CDN."""
+        cdns = [group.title for group in (self.cloudflare, self.cloudfront, self.no_cdn) if group is not None]
+        return (f"only one of these groups may be set: {', '.join(cdns)}",) if len(cdns) > 1 else ()

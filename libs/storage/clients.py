@@ -99,6 +99,16 @@ def worker_layout(storage: WorkerStorage, public_store: PublicStore | None) -> S
     return StorageLayout(MappingProxyType(accounts), Provider.R2_PUBLIC)
 
 
+def operator_layout(operator: StorageOperator, public_operator: PublicStoreOperator | None) -> StorageLayout:
+    """Every place that objects can lie in, as the operator's identities reach them, whichever plan is in force."""
+    private = s3_account(operator)
+    accounts = {Provider.S3_PRIVATE: private, Provider.S3_PUBLIC: private}
+    if public_operator is None:
+        return StorageLayout(MappingProxyType(accounts), Provider.S3_PUBLIC)
+    accounts[Provider.R2_PUBLIC] = r2_account(public_operator)
+    return StorageLayout(MappingProxyType(accounts), Provider.R2_PUBLIC)
+
+
 @asynccontextmanager
 async def open_client(account: StorageAccount) -> AsyncIterator["S3Client"]:
     """An S3 client of one account, closed with the context.

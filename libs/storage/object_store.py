@@ -2,6 +2,8 @@
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 import aiohttp
@@ -26,6 +28,15 @@ _PASSING_CODES: Final = frozenset(
         "TooManyRequests",
     }
 )
+
+
+@dataclass(frozen=True, slots=True)
+class ListedObject:
+    """An object as a listing shows it: its key, its size in bytes, and when it was last written (aware)."""
+
+    key: str
+    byte_size: int
+    written_at: datetime
 
 
 class ObjectStore:
@@ -110,6 +121,25 @@ class ObjectStore:
             except ClientError as error:
                 if _code(error) not in _MISSING_CODES:
                     raise
+
+    async def pages(self, provider: str, prefix: str, after: str = "") -> AsyncIterator[tuple[ListedObject, ...]]:
+        """Every object whose key starts with `prefix` and follows `after`, in the byte order of keys, 1,000 a page.
+
+        What is written or removed meanwhile may or may not be among them. Needs the right to list.
+        """
+        bucket = self._bucket(provider)
+        while True:
+            with _classified("list", provider):
+                found = await bucket.client.list_objects_v2(Bucket=bucket.name, Prefix=prefix, StartAfter=after)
+            page = tuple(
+                ListedObject(each["Key"], each["Size"], each["LastModified"]) for each in found.get("Contents", ())
+            )
+            if page:
+                yield page
+                # From the last key on, not from a token: a token of a server that was restarted may be forgotten.
+                after = page[-1].key
+            if not page or not found.get("IsTruncated"):
+                return
 
     def _bucket(self, provider: str) -> StorageBucket:
         for known, bucket in self._buckets.items():

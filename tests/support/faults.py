@@ -54,8 +54,8 @@ HttpRule = Callable[[HttpRequest], Awaitable[HttpAnswer | None]]
 """None lets the request pass; `Cut` resets the connection."""
 
 
-async def read_request(reader: asyncio.StreamReader) -> HttpRequest | None:
-    """The next request of a connection, with its whole body; None when the connection ended."""
+async def read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> HttpRequest | None:
+    """The next request of a connection, with its whole body, asked for if need be; None when the connection ended."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except (asyncio.IncompleteReadError, ConnectionError):
@@ -63,6 +63,8 @@ async def read_request(reader: asyncio.StreamReader) -> HttpRequest | None:
     first, *lines = head.decode("latin-1").split("\r\n")
     method, target, _ = first.split(" ")
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    if headers.get("expect", "").lower() == "100-continue":
+        writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     try:
         body = await reader.readexactly(int(headers.get("content-length", "0")))
     except (asyncio.IncompleteReadError, ConnectionError):
@@ -171,7 +173,7 @@ class HttpProxy:
             yield self
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        request = await read_request(reader)
+        request = await read_request(reader, writer)
         if request is None:
             return
         self.requests.append(request)
@@ -209,7 +211,8 @@ async def _first(rules: list[HttpRule], request: HttpRequest) -> HttpAnswer | No
     return None
 
 
-PostgresMatch = Callable[[str], bool]
+PostgresMatch = Callable[[str, str], bool]
+"""Of a statement and the one before it on the same connection."""
 
 
 class PostgresProxy:
@@ -224,8 +227,11 @@ class PostgresProxy:
         self._writers: set[asyncio.StreamWriter] = set()
         self.refusing = False
 
-    def hold(self, piece: str, skip: int = 0) -> Barrier:
-        """Hold the statements that contain `piece` before the server sees them, after `skip` of them have passed."""
+    def hold(self, piece: str, skip: int = 0, after: str = "") -> Barrier:
+        """Hold the statements that contain `piece` before the server sees them, after `skip` of them have passed.
+
+        `after`: only where the statement before, on the same connection, contains this.
+        """
         barrier, passed = Barrier(), 0
 
         async def stand() -> None:
@@ -234,7 +240,7 @@ class PostgresProxy:
             if passed > skip:
                 await barrier.hold()
 
-        self._rules.append((lambda statement: piece in statement, stand))
+        self._rules.append((lambda statement, before: piece in statement and after in before, stand))
         return barrier
 
     def cut_all(self) -> None:
@@ -277,7 +283,7 @@ class PostgresProxy:
     async def _client_side(self, reader: asyncio.StreamReader, server: asyncio.StreamWriter) -> None:
         named: dict[bytes, str] = {}
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-            started = False
+            started, before = False, ""
             while True:
                 kind = b"" if not started else await reader.readexactly(1)
                 length = await reader.readexactly(4)
@@ -289,8 +295,9 @@ class PostgresProxy:
                 if statement is not None:
                     self.statements.append(statement)
                     for matches, stand in self._rules:
-                        if matches(statement):
+                        if matches(statement, before):
                             await stand()
+                    before = statement
                 server.write(kind + length + body)
                 await server.drain()
 
@@ -327,7 +334,7 @@ async def _listening(
         tasks.add(task)
         try:
             await serve(reader, writer)
-        except (Cut, ConnectionError):
+        except (Cut, ConnectionError, asyncio.CancelledError):  # cancelled only by the end of the context below
             writer.transport.abort()
         finally:
             tasks.discard(task)
@@ -349,7 +356,7 @@ async def http_server(answer: Callable[[HttpRequest], Awaitable[HttpAnswer]]) ->
     """A server on a free port that answers every request with `answer`, and cuts when it raises `Cut`."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while (request := await read_request(reader)) is not None:
+        while (request := await read_request(reader, writer)) is not None:
             writer.write((await answer(request)).encoded())
             await writer.drain()
             return

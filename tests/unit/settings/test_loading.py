@@ -13,6 +13,7 @@ from libs.settings import (
     SettingsError,
     StorageApplySettings,
     StorageCheckSettings,
+    StorageReconcileSettings,
     known_variables,
     load,
     process_variables,
@@ -63,6 +64,12 @@ ENVIRONMENTS: dict[type[ProcessSettings], dict[str, str]] = {
     StorageCheckSettings: {**SIGNING, **WORKER_STORAGE, **R2},
     StorageApplySettings: {
         **BUCKET,
+        "ASSETS_S3_OPERATOR_ACCESS_KEY_ID": "AKEXAMPLEOPERATOR",
+        "ASSETS_S3_OPERATOR_SECRET_ACCESS_KEY": "operator-secret",
+    },
+    StorageReconcileSettings: {
+        **BUCKET,
+        **BASE_URL,
         "ASSETS_S3_OPERATOR_ACCESS_KEY_ID": "AKEXAMPLEOPERATOR",
         "ASSETS_S3_OPERATOR_SECRET_ACCESS_KEY": "operator-secret",
     },
