@@ -36,7 +36,7 @@ async def kill_purge(owner: Connection, asset_id: UUID) -> UUID:
 
 
 @pytest.mark.case("A3c.04")
-async def test_requeues_an_upload_given_up_in_the_last_day_only_through_the_operators_function_restoring_its_reservation(
+async def test_requeues_an_upload_of_the_last_day_only_through_the_operators_function_restoring_its_reservation(
     database: DatabaseUnderTest, owner: Connection, admission: Connection, worker: Connection, ana: Person
 ) -> None:
     job = await dead_letter(owner, admission, worker, ana, byte_size=7000)

@@ -61,7 +61,7 @@ async def test_answers_referenced_for_an_asset_a_catalog_item_still_uses_and_cha
 
 
 @pytest.mark.case("A4b.02")
-async def test_marks_an_unreferenced_archived_asset_purging_with_its_storage_rows_untouched_then_deletes_all_of_it_at_once(
+async def test_marks_an_unreferenced_archived_asset_purging_with_its_storage_rows_untouched_then_deletes_all_at_once(
     owner: Connection, admission: Connection, worker: Connection, ana: Person
 ) -> None:
     kept = await ready_asset(admission, worker, ana)

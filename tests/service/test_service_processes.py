@@ -24,11 +24,24 @@ SERVICES = {
     "admission": "ninaku.admission.v1.Admission",
     "library": "ninaku.library.v1.Library",
     "delivery": "ninaku.delivery.v1.AssetDelivery",
+    "processing": "ninaku.processing.v1.Processing",
 }
 
 
 def environment(name: str, database_url: str) -> dict[str, str]:
     """What the process needs, and nothing else."""
+    tokens = {
+        "NINAKU_SERVICE_TOKEN_PUBLIC_KEYS": json.dumps(
+            {
+                "catalog-1": {
+                    "service": "catalog",
+                    "key": base64.b64encode(
+                        Ed25519PrivateKey.generate().public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+                    ).decode(),
+                }
+            }
+        ),
+    }
     own = {
         "admission": {
             "ASSETS_S3_REGION": "us-east-1",
@@ -40,17 +53,9 @@ def environment(name: str, database_url: str) -> dict[str, str]:
         "library": {"ASSETS_PUBLIC_BASE_URL": "https://media.example.com"},
         "delivery": {
             "ASSETS_PUBLIC_BASE_URL": "https://media.example.com",
-            "NINAKU_SERVICE_TOKEN_PUBLIC_KEYS": json.dumps(
-                {
-                    "catalog-1": {
-                        "service": "catalog",
-                        "key": base64.b64encode(
-                            Ed25519PrivateKey.generate().public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
-                        ).decode(),
-                    }
-                }
-            ),
+            **tokens,
         },
+        "processing": tokens,
     }[name]
     return {
         "PATH": os.environ["PATH"],
