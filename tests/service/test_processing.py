@@ -12,7 +12,7 @@ from ninaku.processing.v1 import processing_pb2 as pb
 from ninaku.processing.v1 import processing_pb2_grpc
 from opentelemetry.metrics import NoOpMeter
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader, NumberDataPoint
 
 from libs.database.engine import create_database
 from libs.rpc.client import Channel
@@ -59,6 +59,7 @@ async def view(database: DatabaseUnderTest) -> AsyncIterator[View]:
         pb.DESCRIPTOR.services_by_name["Processing"].full_name,
     )
     port = await server.start()
+    channel: Any
     async with Channel(f"127.0.0.1:{port}") as channel:
         yield View(
             processing_pb2_grpc.ProcessingStub(channel), ServiceTokenIssuer("ops-1", key), repository, statements
@@ -71,7 +72,8 @@ async def seed(owner: Connection, person: Person, count: int, kind: str = "proce
     """Dead letters of uploads of today, the newest first; no two of the same moment but the last two."""
     rows = await owner.fetch(
         """WITH made AS (
-            INSERT INTO assets.assets (id, organization_id, access_class, delivery_token, status, failed_at, failure_code)
+            INSERT INTO assets.assets (id, organization_id, access_class, delivery_token, status, failed_at,
+                failure_code)
             SELECT uuidv7(), $1, 'public', translate(substr(encode(sha256(uuid_send(gen_random_uuid())), 'hex'), 1, 26),
                 '0189', 'wxyz'), 'failed', now(), 'assets.processing_exhausted'
             FROM generate_series(1, $2) RETURNING id),
@@ -219,14 +221,15 @@ async def test_the_gauges_report_what_was_counted_and_nothing_when_it_could_not_
     gauges = QueueGauges(view.repository, provider.get_meter("test"))
 
     def reported() -> dict[tuple[str, ...], float]:
+        values: dict[tuple[str, ...], float] = {}
         data = reader.get_metrics_data()
-        return {
-            (metric.name, *(str(value) for _, value in sorted((point.attributes or {}).items()))): point.value
-            for resource in (data.resource_metrics if data else ())
-            for scope in resource.scope_metrics
-            for metric in scope.metrics
-            for point in metric.data.data_points  # type: ignore[union-attr]
-        }  # type: ignore[misc]
+        for resource in data.resource_metrics if data else ():
+            for metric in (each for scope in resource.scope_metrics for each in scope.metrics):
+                for point in metric.data.data_points:
+                    assert isinstance(point, NumberDataPoint)
+                    attributes = (str(value) for _, value in sorted((point.attributes or {}).items()))
+                    values[(metric.name, *attributes)] = point.value
+        return values
 
     assert reported() == {}
     await gauges.sample()
