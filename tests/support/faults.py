@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 _CHUNK: Final = 64 * 1024
 _PATIENCE_SECONDS: Final = 60.0
+_ALL: Final = 1_000_000
 
 
 class Cut(Exception):
@@ -74,7 +75,7 @@ async def read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
 
 
 class Barrier:
-    """Holds the first `holds` matching requests. `reached` awaits them; `open` lets everything pass from then on."""
+    """Holds what comes to it. `reached` waits for the first; `open` lets everything pass from then on."""
 
     def __init__(self) -> None:
         self._reached = asyncio.Event()
@@ -118,29 +119,29 @@ class HttpProxy:
         """Where to find it."""
         return f"http://127.0.0.1:{self.port}"
 
-    def hold(self, matches: Callable[[HttpRequest], bool], skip: int = 0) -> Barrier:
-        """Hold matching requests before the server sees them, after `skip` of them have passed."""
-        return self._barrier(self.rules, matches, skip)
+    def hold(self, matches: Callable[[HttpRequest], bool], skip: int = 0, holds: int = _ALL) -> Barrier:
+        """Hold `holds` matching requests before the server sees them, after `skip` of them have passed."""
+        return self._barrier(self.rules, matches, skip, holds)
 
-    def hold_answer(self, matches: Callable[[HttpRequest], bool], skip: int = 0) -> Barrier:
+    def hold_answer(self, matches: Callable[[HttpRequest], bool], skip: int = 0, holds: int = _ALL) -> Barrier:
         """Hold the answers to matching requests: the server has done what was asked."""
-        return self._barrier(self.after, matches, skip)
+        return self._barrier(self.after, matches, skip, holds)
 
-    def _barrier(self, rules: list[HttpRule], matches: Callable[[HttpRequest], bool], skip: int) -> Barrier:
+    def _barrier(self, rules: list[HttpRule], matches: Callable[[HttpRequest], bool], skip: int, holds: int) -> Barrier:
         barrier, passed = Barrier(), 0
 
         async def rule(request: HttpRequest) -> HttpAnswer | None:
             nonlocal passed
             if matches(request):
                 passed += 1
-                if passed > skip:
+                if skip < passed <= skip + holds:
                     await barrier.hold()
             return None
 
         rules.append(rule)
         return barrier
 
-    def answer(self, matches: Callable[[HttpRequest], bool], answer: HttpAnswer, times: int = 1_000_000) -> None:
+    def answer(self, matches: Callable[[HttpRequest], bool], answer: HttpAnswer, times: int = _ALL) -> None:
         """Answer the first `times` matching requests in the server's place."""
         left = times
 
@@ -153,7 +154,12 @@ class HttpProxy:
 
         self.rules.append(rule)
 
-    def cut(self, matches: Callable[[HttpRequest], bool], times: int = 1_000_000) -> None:
+    def calm(self) -> None:
+        """Forget every rule: from now on everything passes."""
+        self.rules.clear()
+        self.after.clear()
+
+    def cut(self, matches: Callable[[HttpRequest], bool], times: int = _ALL) -> None:
         """Reset the connection of the first `times` matching requests."""
         left = times
 
