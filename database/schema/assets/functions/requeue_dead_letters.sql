@@ -5,7 +5,8 @@
 --   skipped_over_limit   reason asset_limit | storage_limit: the plan has no room for what it would reserve
 --   skipped_ineligible   reason unknown | not_dead_lettered | too_old | archived | state (assets.requeue_refusal)
 -- A skipped job does not stop the rest. Waits for the expiry sweep and the reconciliation to end (their lock), then
--- locks the usage rows in the order of the organizations, and the rest in the usual order. Repeating it finds the jobs no longer dead-lettered.
+-- locks the usage rows in the order of the organizations, and the rest in the usual order.
+-- Repeating it finds the jobs no longer dead-lettered.
 -- Refuses with 23514: assets_processing_isolation, assets_requeue_batch. For operators: no grant.
 CREATE OR REPLACE FUNCTION assets.requeue_dead_letters(p_job_ids uuid[])
 RETURNS TABLE (job_id uuid, outcome varchar, reason varchar)
