@@ -1,7 +1,7 @@
 # Everything a person does with this project. `make` alone lists it.
 # Nothing here needs more than Python 3.11+ and make; the rest is installed into .venv, with hashes, on first use.
 .DEFAULT_GOAL := help
-.PHONY: help up test lint format bench protos mutations clean setup lock
+.PHONY: help up test soak lint format bench protos mutations clean setup lock
 
 # Empty means: find one. Name an interpreter with  make PYTHON=/path/to/python3.12 up
 PYTHON ?=
@@ -9,6 +9,7 @@ export PYTHON
 RUN := .venv/bin/python -m
 # Passed on to the command of the target:  make test ARGS="tests/unit -k tokens"
 ARGS ?=
+SEED ?=
 
 help: ## list these commands
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -21,6 +22,9 @@ up: setup ## start the whole stack, take a photo through it, and stay up until C
 
 test: setup ## run every test on a real PostgreSQL and a real S3 server
 	@exec $(RUN) pytest -n 2 --dist loadscope $(ARGS)
+
+soak: setup ## the long rest of the chaos tests; SEED=n repeats one run of the storm
+	@SOAK_SEED=$(SEED) $(RUN) pytest -m soak --timeout 900 $(ARGS)
 
 lint: setup ## formatting, types, import rules, protos and SQL
 	@sh .ci/lint $(ARGS)
