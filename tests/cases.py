@@ -21,6 +21,10 @@ BUILT_STAGES = (
     "A3a",
     "A3b-1",
     "A3b-2",
+    "A3c",
+    "A4b",
+    "A3c",
+    "A4b",
 )
 
 
