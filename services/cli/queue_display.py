@@ -49,8 +49,8 @@ def age(span: timedelta | None) -> str:
 def queue_table(state: QueueState) -> RenderableType:
     """The whole queue: one line per kind, the dead letters by code, and one sentence that says whether to act."""
     table = Table(title=f"Queue at {state.counted_at:%Y-%m-%d %H:%M:%S} UTC", title_justify="left")
-    table.add_column("work")
-    for column in ("ready", "oldest", "delayed", "leased", "lease ran out", "given up"):
+    table.add_column("work", no_wrap=True)
+    for column in ("ready", "oldest", "delayed", "leased", "lapsed", "given up"):
         table.add_column(column, justify="right")
     for depth in state.depths:
         late = depth.oldest_ready_age is not None and depth.oldest_ready_age >= _LATE
@@ -65,7 +65,7 @@ def queue_table(state: QueueState) -> RenderableType:
             Text(str(given_up), style="red" if given_up else ""),
         )
     codes = Table(title="Given up, by reason", title_justify="left")
-    codes.add_column("work")
+    codes.add_column("work", no_wrap=True)
     codes.add_column("jobs", justify="right")
     codes.add_column("code")
     codes.add_column("meaning")

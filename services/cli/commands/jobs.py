@@ -43,11 +43,16 @@ def watch(
     """Show the queue and keep it up to date until Ctrl-C."""
 
     async def run() -> None:
+        console = Console()
         async with queue_operations(state_folder(state)) as operator:
-            with Live(queue_table(await operator.state()), console=Console(), auto_refresh=False) as live:
+            with Live(queue_table(await operator.state()), console=console, auto_refresh=False) as live:
                 while True:
                     await asyncio.sleep(every)
-                    live.update(queue_table(await operator.state()), refresh=True)
+                    shown = queue_table(await operator.state())
+                    if console.is_terminal:
+                        live.update(shown, refresh=True)
+                    else:  # a file has no place to go back to: one table after the other
+                        console.print(shown)
 
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(run())

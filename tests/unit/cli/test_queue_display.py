@@ -42,8 +42,8 @@ RECEIPT = PurgeReceipt(
 )
 
 
-def printed(state: QueueState) -> str:
-    console = Console(file=io.StringIO(), width=140)
+def printed(state: QueueState, width: int = 140) -> str:
+    console = Console(file=io.StringIO(), width=width)
     console.print(queue_table(state))
     file = console.file
     assert isinstance(file, io.StringIO)
@@ -59,6 +59,12 @@ def test_one_screen_says_what_waits_what_runs_and_what_was_given_up_and_means() 
         assert expected in screen
     assert "2026-11-30 12:00:00 UTC" in screen
     assert "ninaku jobs dead-letters" in screen
+
+
+def test_the_screen_fits_a_plain_terminal_without_cutting_a_word() -> None:
+    screen = printed(QueueState(tuple(replace(IDLE, kind=kind) for kind in JobKind), NOW), width=80)
+    assert "…" not in screen
+    assert all(kind.value in screen for kind in JobKind)
 
 
 @pytest.mark.parametrize(
