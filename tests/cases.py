@@ -23,8 +23,6 @@ BUILT_STAGES = (
     "A3b-2",
     "A3c",
     "A4b",
-    "A3c",
-    "A4b",
 )
 
 
