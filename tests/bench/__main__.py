@@ -7,7 +7,7 @@ import subprocess
 import sys
 from typing import Final
 
-_MEASUREMENTS: Final = ("pipeline", "worker", "reads", "noop_jobs")
+_MEASUREMENTS: Final = ("pipeline", "worker", "reads", "claims", "noop_jobs")
 
 
 def main(names: list[str]) -> int:
