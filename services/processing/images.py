@@ -26,7 +26,7 @@ from services.processing.domain import (
     RenderedImage,
     RenderedPhoto,
 )
-from services.processing.signatures import detect_media_type, is_complete
+from services.processing.signatures import detect_media_type, is_coded_as_av1, is_complete
 
 MASTER_QUALITY: Final = 90
 MASTER_EFFORT: Final = 2
@@ -52,6 +52,8 @@ _COLOUR_SAMPLE: Final = bytes(
     channel for colour in itertools.product((0, 16, 51, 85, 119, 153, 187, 221, 255), repeat=3) for channel in colour
 )
 _OUT_OF_MEMORY: Final = re.compile(r"out of memory|insufficient memory|memory alloc|cannot allocate", re.IGNORECASE)
+_ANNOUNCES_TOO_MUCH: Final = re.compile(r"security limit", re.IGNORECASE)
+"""libheif files its own limits under memory, but nothing was asked of the system: the file says what cannot be."""
 _TURNS: Final[Mapping[int, tuple[str | None, str | None]]] = MappingProxyType(
     {
         2: (None, "horizontal"),
@@ -99,13 +101,13 @@ def render(data: bytes, profile: int, load: Load = load_with_libvips) -> Rendere
         raise ImageRefused(FailureCode.CONTENT_MISMATCH)
     try:
         source = load(_LOADERS[media_type], data)
-        _judge_header(source, media_type)
+        _judge_header(source, media_type, data)
         if not is_complete(data, media_type):
             raise ImageRefused(FailureCode.IMAGE_CORRUPT)
         orientation = _orientation(source, media_type)
         pixels = _to_srgb(_fit_master(source)).copy_memory()
     except pyvips.Error as error:
-        if _OUT_OF_MEMORY.search(str(error)):
+        if _OUT_OF_MEMORY.search(str(error)) and not _ANNOUNCES_TOO_MUCH.search(str(error)):
             raise MemoryError("the picture does not fit into the decoder's memory") from error
         raise ImageRefused(FailureCode.IMAGE_CORRUPT) from error
     width, height = source.width, source.height
@@ -121,8 +123,9 @@ def render(data: bytes, profile: int, load: Load = load_with_libvips) -> Rendere
         return RenderedPhoto(width, height, (encoding.result(), *renditions))
 
 
-def _judge_header(image: pyvips.Image, media_type: MediaType) -> None:
-    if media_type is MediaType.AVIF and image.get("heif-compression") != "av1":
+def _judge_header(image: pyvips.Image, media_type: MediaType, data: bytes) -> None:
+    # libvips tells the codec from the major brand alone, which may be the general `mif1` for an AVIF too.
+    if media_type is MediaType.AVIF and image.get("heif-compression") != "av1" and not is_coded_as_av1(data):
         raise ImageRefused(FailureCode.CONTENT_MISMATCH)
     if image.width < MIN_SIDE or image.height < MIN_SIDE:
         raise ImageRefused(FailureCode.IMAGE_TOO_SMALL)

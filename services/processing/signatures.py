@@ -4,6 +4,7 @@ Nothing here decodes: it reads the few bytes that a format promises to have, so 
 """
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 from libs.assets.media_types import MediaType
@@ -14,6 +15,7 @@ _MARKER_IN_SCAN: Final = re.compile(rb"\xff+[^\xff\x00\xd0-\xd7]", re.DOTALL)
 _MAX_JPEG_SCANS: Final = 100
 """Each scan of a progressive JPEG walks the whole picture again; real encoders write about ten."""
 
+_OTHER_CODECS: Final = frozenset({b"hvc1", b"hev1", b"avc1", b"vvc1", b"evc1", b"jpeg", b"j2k1", b"unci"})
 _EOI: Final = 0xD9
 _SOS: Final = 0xDA
 _STANDALONE: Final = frozenset({0x01, *range(0xD0, 0xD8)})
@@ -58,6 +60,39 @@ def _is_avif(data: bytes) -> bool:
     box = data[8 : min(size, len(data), 4096)]
     brands = [box[:4], *(box[at : at + 4] for at in range(8, len(box) - 3, 4))]
     return b"avif" in brands
+
+
+def is_coded_as_av1(data: bytes) -> bool:
+    """Whether an HEIF file's pictures are AV1 and no other codec, by the types of its items (ISO 23008-12).
+
+    Brands are promises; the items are what a decoder gets. A file that cannot be walked is not AV1.
+    """
+    types = _item_types(data)
+    return b"av01" in types and types.isdisjoint(_OTHER_CODECS)
+
+
+def _item_types(data: bytes) -> frozenset[bytes]:
+    for kind, start, end in _boxes(data, 0, len(data)):
+        if kind == b"meta":
+            return frozenset(
+                data[entry + 8 : entry + 12]
+                for inner, at, stop in _boxes(data, start + 4, end)
+                if inner == b"iinf"
+                # Version 0 counts its entries in two bytes, any later one in four.
+                for name, entry, _ in _boxes(data, at + (6 if data[at : at + 1] == b"\0" else 8), stop)
+                if name == b"infe" and data[entry : entry + 1] == b"\x02"
+            )
+    return frozenset()
+
+
+def _boxes(data: bytes, start: int, end: int) -> Iterator[tuple[bytes, int, int]]:
+    """Type, start and end of the content of each box between two places; stops at the first that does not fit."""
+    while start + 8 <= end:
+        size = int.from_bytes(data[start : start + 4], "big") or end - start
+        if size < 8 or start + size > end:
+            return
+        yield data[start + 4 : start + 8], start + 8, start + size
+        start += size
 
 
 def _jpeg_reaches_end(data: bytes) -> bool:

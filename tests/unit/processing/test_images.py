@@ -86,3 +86,28 @@ def test_calls_exhausted_memory_an_error_of_ours_and_not_a_corrupt_photo() -> No
 
     with pytest.raises(MemoryError):
         pipeline.render(images.jpeg(80, 80), PROFILE_1, load)
+
+
+def test_calls_an_avif_that_announces_what_it_cannot_hold_corrupt_and_not_an_error_of_ours() -> None:
+    # libheif reports its own limits as errors of memory; retrying such a file for minutes would change nothing.
+    avif = images.encode(images.quadrants(400, 300), "AVIF")
+    size = avif.index(b"ispe") + 8
+    locations = avif.index(b"iloc") + 8
+    for hostile in (
+        avif[:size] + (64).to_bytes(4, "big") * 2 + avif[size + 8 :],
+        avif[:locations] + b"\xff" * 24 + avif[locations + 24 :],
+    ):
+        with pytest.raises(ImageRefused) as refused:
+            pipeline.render(hostile, PROFILE_1)
+        assert refused.value.code is FailureCode.IMAGE_CORRUPT
+
+
+def test_takes_an_avif_whose_major_brand_is_the_general_one_of_heif() -> None:
+    avif = images.encode(images.quadrants(400, 300), "AVIF")
+    photo = pipeline.render(avif.replace(b"ftypavif", b"ftypmif1", 1), PROFILE_1)
+    assert (photo.width, photo.height) == (400, 300)
+
+    other_codec = avif.replace(b"ftypavif", b"ftypmif1", 1).replace(b"av01", b"hvc1")
+    with pytest.raises(ImageRefused) as refused:
+        pipeline.render(other_codec, PROFILE_1)
+    assert refused.value.code is FailureCode.IMAGE_CORRUPT  # its header lacks what that codec needs

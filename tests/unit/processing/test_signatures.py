@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.assets.media_types import MediaType
-from services.processing.signatures import detect_media_type, is_complete
+from services.processing.signatures import detect_media_type, is_coded_as_av1, is_complete
 from tests.support import images
 
 
@@ -43,6 +43,20 @@ def test_recognizes_jpeg_png_webp_and_avif_by_their_magic_bytes_and_nothing_else
         b"GIF89a" + images.encode(picture, "JPEG"),
     ):
         assert detect_media_type(other) is None, other[:24]
+
+
+def test_tells_av1_from_other_codecs_by_the_items_and_not_by_the_brands() -> None:
+    avif = images.encode(images.quadrants(80, 80), "AVIF")
+    assert is_coded_as_av1(avif)
+    assert is_coded_as_av1(avif.replace(b"ftypavif", b"ftypmif1"))
+    assert not is_coded_as_av1(avif.replace(b"av01", b"hvc1"))
+    assert not is_coded_as_av1(avif[:60])
+    assert not is_coded_as_av1(images.jpeg(80, 80))
+
+
+@given(st.binary(max_size=200))
+def test_walks_any_boxes_without_raising_or_hanging(tail: bytes) -> None:
+    assert not is_coded_as_av1(b"\x00\x00\x00\x10ftypavif\x00\x00\x00\x00" + tail) or b"av01" in tail
 
 
 @given(st.binary(max_size=64))
