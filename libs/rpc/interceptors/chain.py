@@ -18,6 +18,13 @@ Stream = Callable[[Any, Context], AsyncIterator[Any]]
 """A handler that is iterated: a stream of answers."""
 
 
+class UnreadableRequest:
+    """Stands in for a request whose bytes are no message of the method's type, so that the layers see the call.
+
+    What a deserializer raises would otherwise pass all of them: gRPC answers UNKNOWN with the exception's own words.
+    """
+
+
 class Interceptor(Protocol):
     """One layer around handlers. The first argument of a handler is a request, or an iterator of requests."""
 
@@ -78,7 +85,7 @@ class InterceptorChain(_ServerInterceptor):
             if behaviour is not None:
                 return build(
                     self._surround(method, behaviour, streams=streams),
-                    request_deserializer=handler.request_deserializer,
+                    request_deserializer=_never_raising(handler.request_deserializer),
                     response_serializer=handler.response_serializer,
                 )
         raise TypeError(f"{method} has no handler")
@@ -98,3 +105,16 @@ class InterceptorChain(_ServerInterceptor):
 
 async def _unimplemented(_request: Any, context: Context) -> None:
     await context.abort(grpc.StatusCode.UNIMPLEMENTED, "The method is not implemented.")
+
+
+def _never_raising(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes], Any] | None:
+    if deserialize is None:
+        return None
+
+    def read(data: bytes) -> Any:
+        try:
+            return deserialize(data)
+        except Exception:
+            return UnreadableRequest()
+
+    return read

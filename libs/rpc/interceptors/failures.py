@@ -6,9 +6,9 @@ from typing import Any, NoReturn
 import grpc
 import structlog
 
-from libs.errors.refusal import Refusal
+from libs.errors.refusal import FieldViolation, Refusal, invalid
 from libs.errors.status import to_grpc_status
-from libs.rpc.interceptors.chain import Answer, Context, Interceptor, Stream
+from libs.rpc.interceptors.chain import Answer, Context, Interceptor, Stream, UnreadableRequest
 
 
 class FailureInterceptor(Interceptor):
@@ -27,6 +27,7 @@ class FailureInterceptor(Interceptor):
 
         async def answer(request: Any, context: Context) -> Any:
             try:
+                _require_readable(request)
                 return await inner(request, context)
             except Exception as error:
                 await self._end(method, context, error)
@@ -38,6 +39,7 @@ class FailureInterceptor(Interceptor):
 
         async def stream(request: Any, context: Context) -> AsyncIterator[Any]:
             try:
+                _require_readable(request)
                 async for message in inner(request, context):
                     yield message
             except Exception as error:
@@ -52,6 +54,11 @@ class FailureInterceptor(Interceptor):
             await refuse(context, error)
         self._log.error("rpc failed", method=method, exc_info=error)
         await refuse(context, Refusal("foundation.internal"))
+
+
+def _require_readable(request: Any) -> None:
+    if isinstance(request, UnreadableRequest):
+        raise invalid(FieldViolation("request", "It cannot be read as a message of this method."))
 
 
 async def refuse(context: Context, refusal: Refusal) -> NoReturn:

@@ -41,6 +41,10 @@ class Probe:
             yield await self.behaviour(context)
 
 
+def _text(data: bytes) -> str:
+    return data.decode("utf-8")
+
+
 def add_probe(probe: Probe, server: Any) -> None:
     server.add_generic_rpc_handlers(
         (
@@ -51,6 +55,8 @@ def add_probe(probe: Probe, server: Any) -> None:
                     "Stream": grpc.unary_stream_rpc_method_handler(probe.stream),
                     "Writing": grpc.unary_stream_rpc_method_handler(probe.writing),
                     "Gather": grpc.stream_unary_rpc_method_handler(probe.gather),
+                    "Read": grpc.unary_unary_rpc_method_handler(probe.unary, request_deserializer=_text),
+                    "ReadAndStream": grpc.unary_stream_rpc_method_handler(probe.stream, request_deserializer=_text),
                     "Chat": grpc.stream_stream_rpc_method_handler(probe.chat),
                 },
             ),

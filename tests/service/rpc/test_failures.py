@@ -59,6 +59,22 @@ async def test_a_refusal_travels_with_its_code_its_meta_and_its_fields(method: s
     assert received.violations == (FieldViolation("a", "Wrong."),)
 
 
+async def test_bytes_that_are_no_message_of_the_method_are_an_invalid_request_and_quote_nothing() -> None:
+    async def never(_context: Any) -> bytes:
+        raise AssertionError("the handler must not run")
+
+    async with probed(never) as channel:
+        for call in (
+            channel.unary_unary(f"/{NAME}/Read")(b"\xff\xfe"),
+            channel.unary_stream(f"/{NAME}/ReadAndStream")(b"\xff\xfe").read(),
+        ):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await call
+            assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+            assert refusal_from_rpc_error(caught.value).code == "foundation.validation_failed"
+            assert "Decode" not in repr((caught.value.details(), caught.value.trailing_metadata()))
+
+
 @pytest.mark.parametrize("code", sorted(REGISTRY))
 async def test_every_registered_code_comes_back_as_itself(code: str) -> None:
     async with probed(raising(Refusal(code))) as channel:
