@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from libs.errors.refusal import Refusal
+from libs.rpc.identifiers import parse_uuid
 from libs.tenancy.service_tokens import ServiceTokenVerifier
 
 AUTHORIZATION = "authorization"
@@ -64,10 +65,9 @@ def user_caller(metadata: Mapping[str, str | bytes]) -> UserCaller:
     if len(token) > _LONGEST_SESSION_TOKEN:
         raise Refusal("identity.unauthenticated")
     organization = metadata.get(ORGANIZATION, "")
-    try:
-        organization_id = uuid.UUID(organization if isinstance(organization, str) else "")
-    except ValueError:
-        raise Refusal("tenant.context_rejected") from None
+    organization_id = parse_uuid(organization) if isinstance(organization, str) else None
+    if organization_id is None:
+        raise Refusal("tenant.context_rejected")
     return UserCaller(hash_session_token(token), organization_id)
 
 

@@ -143,7 +143,7 @@ class ServiceTokenVerifier:
     def _is_live(self, issued: int, expires: int) -> bool:
         now = self._clock()
         begun_and_not_over = issued - CLOCK_LEEWAY_SECONDS <= now < expires + CLOCK_LEEWAY_SECONDS
-        return begun_and_not_over and expires - issued <= LONGEST_LIFETIME_SECONDS
+        return begun_and_not_over and 0 < expires - issued <= LONGEST_LIFETIME_SECONDS
 
 
 def service_keys(configured: Mapping[str, Mapping[str, str]]) -> dict[str, ServiceKey]:

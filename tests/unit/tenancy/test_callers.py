@@ -38,7 +38,10 @@ def test_a_malformed_session_is_unauthenticated(authorization: str | bytes) -> N
     assert code_of(user_caller, metadata) == "identity.unauthenticated"
 
 
-@pytest.mark.parametrize("organization", ["", "1", "not-a-uuid", b"\x00"])
+@pytest.mark.parametrize(
+    "organization",
+    ["", "1", "not-a-uuid", b"\x00", f"{{{ORGANIZATION}}}", f"urn:uuid:{ORGANIZATION}", ORGANIZATION.hex],
+)
 def test_a_malformed_organization_is_a_rejected_context(organization: str | bytes) -> None:
     metadata = {"authorization": "Bearer x", "x-organization-id": organization}
     assert code_of(user_caller, metadata) == "tenant.context_rejected"
@@ -83,6 +86,7 @@ def test_a_token_is_refused_unless_every_part_of_it_holds() -> None:
         keys.signed(exp=int(NOW) - 31),
         keys.signed(iat=int(NOW) + 120, exp=int(NOW) + 180),
         keys.signed(exp=int(NOW) + 301),
+        keys.signed(exp=int(NOW) - 1),  # over before it began, though within the clocks' leeway
         keys.signed(org="not-a-uuid"),
         keys.signed(org=None),
         keys.signed(mem=None),
