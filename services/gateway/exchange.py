@@ -48,9 +48,13 @@ class Request:
                 found = value
         return None if found is None else found.decode("latin-1").strip(" \t")
 
+    def values(self, name: bytes) -> list[str]:
+        """Return each value of a header, decoded as Latin-1, in the order sent."""
+        return [value.decode("latin-1") for key, value in self.raw_headers if key == name]
+
     def list_header(self, name: bytes) -> str:
         """Return a header that is a list (RFC 9110 §5.3), its repetitions joined; empty when it is absent."""
-        return ", ".join(value.decode("latin-1") for key, value in self.raw_headers if key == name)
+        return ", ".join(self.values(name))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 import re
 import uuid
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
 from typing import Final
 
 from libs.errors.refusal import FieldViolation, Refusal, invalid
@@ -67,12 +66,26 @@ def _session(request: Request) -> str:
         if match is None:
             raise Refusal("identity.unauthenticated")
         return match[1]
-    cookies: SimpleCookie = SimpleCookie()
-    try:
-        cookies.load(request.list_header(b"cookie").replace(", ", "; "))
-    except CookieError:
-        raise Refusal("identity.unauthenticated") from None
-    morsel = cookies.get(SESSION_COOKIE)
-    if morsel is None or _SESSION.fullmatch(morsel.value) is None:
+    session = _session_cookie(request)
+    if session is None or _SESSION.fullmatch(session) is None:
         raise Refusal("identity.unauthenticated")
-    return morsel.value
+    return session
+
+
+def _session_cookie(request: Request) -> str | None:
+    """The one session cookie; the other cookies of the site may look as they like (RFC 6265 §5.4 sends them all).
+
+    Two of them are none: a neighbouring site can add one of its own, and which one counts must not be left to chance.
+    """
+    found: str | None = None
+    for line in request.values(b"cookie"):
+        for pair in line.split(";"):
+            name, _, value = pair.strip(" \t").partition("=")
+            if name.rstrip(" \t") != SESSION_COOKIE:
+                continue
+            if found is not None:
+                return None
+            found = value.strip(" \t")
+    if found is not None and len(found) >= 2 and found[0] == found[-1] == '"':
+        return found[1:-1]
+    return found

@@ -220,6 +220,31 @@ async def test_the_cookie_carries_the_session_and_is_useless_without_the_organiz
     assert gateway.peers.metadata[-1]["authorization"] == "Bearer a-session"
 
 
+@pytest.mark.parametrize(
+    "cookies",
+    [
+        '{"consent": true, "at": "9:00, noon"}; ninaku_session=a-session',
+        "name with space=1; [x]=y; ninaku_session=a-session",
+        'odd="; ninaku_session=a-session',
+        "flag; ninaku_session=a-session;",
+        'ninaku_session="a-session"; caf\u00e9=1',
+        "xninaku_session=other; ninaku_session=a-session",
+    ],
+)
+async def test_other_cookies_of_the_site_do_not_end_a_session(gateway: Gateway, cookies: str) -> None:
+    headers = {"Cookie": cookies.encode("latin-1"), "X-Organization-Id": ORGANIZATION_ID.encode()}
+    assert (await gateway.http.get(f"/api/v1/assets/{ASSET_ID}", headers=headers)).status_code == 200
+    assert gateway.peers.metadata[-1]["authorization"] == "Bearer a-session"
+
+
+async def test_of_two_session_cookies_none_counts(gateway: Gateway) -> None:
+    for lines in (["ninaku_session=planted; ninaku_session=own"], ["ninaku_session=planted", "ninaku_session=own"]):
+        headers = [("Cookie", line) for line in lines] + [("X-Organization-Id", ORGANIZATION_ID)]
+        response = await gateway.http.get(f"/api/v1/assets/{ASSET_ID}", headers=headers)
+        assert response.json()["error"]["code"] == "identity.unauthenticated"
+    assert gateway.peers.requests == []
+
+
 async def test_a_trace_is_carried_on(gateway: Gateway) -> None:
     trace_id, tracestate = hashlib.md5(b"trace", usedforsecurity=False).hexdigest(), "vendor=1"
     headers = gateway.headers | {"traceparent": f"00-{trace_id}-00f067aa0ba902b7-01", "tracestate": tracestate}
