@@ -98,3 +98,39 @@ def test_a_damaged_state_file_is_named(tmp_path: Path) -> None:
 def test_a_folder_where_no_stack_ever_ran_says_how_to_start_one(tmp_path: Path) -> None:
     with pytest.raises(StateProblem, match="make up"):
         folder(tmp_path).ports()
+
+
+@pytest.mark.parametrize("content", ["{bad", "[]", "7", '{"base": "x"}', '{"base": 7}', "{}", '{"base": null}', "\x00"])
+def test_damaged_ports_are_named_with_the_remedy(tmp_path: Path, content: str) -> None:
+    state = folder(tmp_path)
+    (state.path / "ports.json").write_text(content, encoding="utf-8")
+    for read in (state.ports, lambda: state.choose_ports(None)):
+        with pytest.raises(StateProblem, match=r"ports\.json is damaged\. Remove "):
+            read()
+    state.choose_ports(20_000)  # what was named replaces what cannot be read
+    assert state.ports().base == 20_000
+
+
+@pytest.mark.parametrize("content", ["[]", '{"members": 1}', '{"members": [{}]}', '{"name": "x"}'])
+def test_a_damaged_demo_organization_is_named_with_the_remedy(tmp_path: Path, content: str) -> None:
+    state = folder(tmp_path)
+    (state.path / "demo.json").write_text(content, encoding="utf-8")
+    with pytest.raises(StateProblem, match=r"demo\.json is damaged"):
+        state.demo()
+
+
+@pytest.mark.parametrize("content", ["[]", '{"database_passwords": 1}', '{"service_keys": [1]}'])
+def test_damaged_secrets_are_named_with_the_remedy(tmp_path: Path, content: str) -> None:
+    state = folder(tmp_path)
+    (state.path / "secrets.json").write_text(content, encoding="utf-8")
+    with pytest.raises(StateProblem, match=r"secrets\.json is damaged"):
+        state.secrets(LOGINS, ("ninaku-catalog",))
+
+
+def test_a_folder_that_cannot_be_made_or_written_is_said_with_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    for place in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/no-such-folder")):
+        with pytest.raises(StateProblem, match=r"cannot hold a stack: .+\n.*--state OTHER_FOLDER"):
+            StateFolder(place).prepare()
+    with pytest.raises(StateProblem, match="cannot hold a stack"):
+        StateFolder(tmp_path / "absent").lock()

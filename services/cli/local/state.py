@@ -5,7 +5,8 @@ import json
 import os
 import secrets
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final, Self
@@ -101,13 +102,15 @@ class StateFolder:
 
     def prepare(self) -> Self:
         """Creates the folder; 0711 and not 0700, so that the database's own user can pass through to its data."""
-        self.path.mkdir(mode=0o711, parents=True, exist_ok=True)
-        (self.path / ".gitignore").write_text("*\n", encoding="utf-8")
+        with self._writing():
+            self.path.mkdir(mode=0o711, parents=True, exist_ok=True)
+            (self.path / ".gitignore").write_text("*\n", encoding="utf-8")
         return self
 
     def lock(self) -> None:
         """Makes this process the one that runs the stack. Raises StateProblem naming the process that does already."""
-        handle = (self.path / "lock").open("a+", encoding="utf-8")
+        with self._writing():
+            handle = (self.path / "lock").open("a+", encoding="utf-8")
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -147,12 +150,12 @@ class StateFolder:
 
         Raises StateProblem, naming port and remedy, when one of them is taken.
         """
-        recorded = self._read("ports.json").get("base") if self.exists() else None
+        recorded = self._recorded_base() if self.exists() and base is None else None
         if base is not None and not 1024 <= base <= _HIGHEST_BASE:
             raise StateProblem(f"--port-base must be between 1024 and {_HIGHEST_BASE}.")
         chosen = base if base is not None else recorded
         if chosen is not None:
-            ports = Ports(int(chosen))
+            ports = Ports(chosen)
             taken = _taken(ports)
             if taken is not None:
                 name, port = taken
@@ -169,13 +172,14 @@ class StateFolder:
         """The recorded ports. Raises StateProblem when no stack was ever started here."""
         if not self.exists():
             raise StateProblem(f"No local stack was ever started in {self.path}. Start one: make up")
-        return Ports(int(self._read("ports.json")["base"]))
+        return Ports(self._recorded_base())
 
     def secrets(self, logins: tuple[str, ...], signing_services: tuple[str, ...]) -> StackSecrets:
         """The generated secrets; those that are missing are made and kept."""
         kept = self._read("secrets.json")
-        passwords = {**kept.get("database_passwords", {})}
-        keys = {**kept.get("service_keys", {})}
+        with self._reading("secrets.json"):
+            passwords = {**kept.get("database_passwords", {})}
+            keys = {**kept.get("service_keys", {})}
         for login in logins:
             passwords.setdefault(login, secrets.token_urlsafe(24))
         for service in signing_services:
@@ -189,8 +193,9 @@ class StateFolder:
         kept = self._read("demo.json")
         if not kept:
             return None
-        members = tuple(DemoSession(**member) for member in kept["members"])
-        return DemoOrganization(kept["organization_id"], kept["name"], members)
+        with self._reading("demo.json"):
+            members = tuple(DemoSession(**member) for member in kept["members"])
+            return DemoOrganization(kept["organization_id"], kept["name"], members)
 
     def keep_demo(self, demo: DemoOrganization) -> None:
         """Keeps organization and sessions for the next run and for `ninaku upload`."""
@@ -200,24 +205,52 @@ class StateFolder:
         """After a reset the organization is gone."""
         (self.path / "demo.json").unlink(missing_ok=True)
 
+    def _recorded_base(self) -> int:
+        kept = self._read("ports.json")
+        with self._reading("ports.json"):
+            base = int(kept["base"])
+            if not 1024 <= base <= _HIGHEST_BASE:
+                raise ValueError("no such port")
+            return base
+
     def _read(self, name: str) -> dict[str, Any]:
+        with self._reading(name):
+            try:
+                content = json.loads((self.path / name).read_text(encoding="utf-8"))
+            except FileNotFoundError:
+                return {}
+            if not isinstance(content, dict):
+                raise TypeError("not an object")
+            return content
+
+    @contextmanager
+    def _reading(self, name: str) -> Iterator[None]:
         try:
-            content = json.loads((self.path / name).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return {}
-        except ValueError:
+            yield
+        except (ValueError, TypeError, KeyError):
             raise StateProblem(
                 f"{self.path / name} is damaged. Remove {self.path} to start anew (its photos go with it)."
             ) from None
-        assert isinstance(content, dict)
-        return content
+        except OSError as error:
+            raise StateProblem(f"{self.path / name} cannot be read: {error.strerror or error}.") from None
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StateProblem(
+                f"The folder {self.path} cannot hold a stack: {error.strerror or error}.\n"
+                "Name another one: ninaku up --state OTHER_FOLDER"
+            ) from None
 
     def _write(self, name: str, content: Mapping[str, Any], mode: int) -> None:
         # Written beside and renamed: a crash leaves the old file or the new one, never half of it.
         target, fresh = self.path / name, self.path / f"{name}.new"
-        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w", encoding="utf-8") as file:
-            json.dump(content, file, indent=1, sort_keys=True)
-        fresh.replace(target)
+        with self._writing():
+            with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w", encoding="utf-8") as file:
+                json.dump(content, file, indent=1, sort_keys=True)
+            fresh.replace(target)
 
 
 def _new_signing_key() -> str:
