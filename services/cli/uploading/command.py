@@ -1,10 +1,14 @@
 """`ninaku upload`: from file names to one line of result each."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
 
 from rich.console import Console
 
+from libs.rpc.identifiers import parse_uuid
 from services.cli.failures import Failure
 from services.cli.local.state import StateFolder
 from services.cli.uploading.display import ProgressDisplay, print_results
@@ -12,11 +16,14 @@ from services.cli.uploading.files import inspect_file
 from services.cli.uploading.gateway import GatewayAccess, GatewayClient
 from services.cli.uploading.journey import UploadJourney
 
+_SESSION: Final = re.compile(r"[\x21-\x7e]{1,256}")
+
 
 def gateway_access(
     state: StateFolder, gateway: str | None, session: str | None, organization: str | None
 ) -> GatewayAccess:
     """What was named, and the running local stack's demo owner for the rest. Raises Failure when neither is there."""
+    _require_well_formed(gateway, session, organization)
     if gateway and session and organization:
         return GatewayAccess(gateway.rstrip("/"), session, organization)
     if gateway or session or organization:
@@ -37,6 +44,25 @@ def gateway_access(
         session or demo.member("owner").session,
         organization or demo.organization_id,
     )
+
+
+def _require_well_formed(gateway: str | None, session: str | None, organization: str | None) -> None:
+    """Raises Failure for what no gateway could take, so that it does not read like one that is down."""
+    if gateway and not _is_base_url(gateway):
+        raise Failure("--gateway is an address such as https://api.example.com, with nothing behind the host.")
+    if session and _SESSION.fullmatch(session) is None:
+        raise Failure("--session is not a session: those are letters, digits and signs without spaces.")
+    if organization and parse_uuid(organization) is None:
+        raise Failure("--organization is the organization's id, a UUID.")
+
+
+def _is_base_url(text: str) -> bool:
+    try:
+        url = urlsplit(text)
+        port = url.port
+    except ValueError:
+        return False
+    return url.scheme in {"http", "https"} and bool(url.hostname) and port != 0 and not (url.query or url.fragment)
 
 
 async def upload_files(access: GatewayAccess, paths: Sequence[Path], console: Console) -> bool:

@@ -1,5 +1,6 @@
 """Looks at a file before anything is sent, and explains in words what cannot be sent."""
 
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,7 +38,11 @@ def inspect_file(path: Path) -> SendableFile | UnsendableFile:
     try:
         if path.is_dir():
             return UnsendableFile(path, "This is a folder.", "Name the pictures in it.")
-        size = path.stat().st_size
+        facts = path.stat()
+        if not stat.S_ISREG(facts.st_mode):
+            # A pipe nobody writes to would be waited for, a device never ends.
+            return UnsendableFile(path, "This is a pipe or a device, not a file.", "Save the picture as a file.")
+        size = facts.st_size
         with path.open("rb") as file:
             header = file.read(_HEADER_BYTES)
     except FileNotFoundError:

@@ -1,10 +1,15 @@
 """What the command line says about a file before anything is sent."""
 
+import os
+import uuid
 from pathlib import Path
 
 import pytest
 
 from libs.assets.media_types import MAX_UPLOAD_BYTES, MediaType
+from services.cli.failures import Failure
+from services.cli.local.state import StateFolder
+from services.cli.uploading.command import gateway_access
 from services.cli.uploading.files import SendableFile, UnsendableFile, inspect_file
 
 JPEG = b"\xff\xd8\xff\xe0" + bytes(60)
@@ -76,3 +81,38 @@ def test_an_empty_a_missing_and_a_folder_are_explained(tmp_path: Path) -> None:
     assert isinstance(empty, UnsendableFile) and "empty" in empty.reason
     assert isinstance(missing, UnsendableFile) and "no such file" in missing.reason
     assert isinstance(folder, UnsendableFile) and "folder" in folder.reason
+
+
+def test_a_pipe_or_a_device_is_explained_and_never_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "photo.jpg"
+    os.mkfifo(pipe)
+    for path in (pipe, Path("/dev/zero")):
+        inspected = inspect_file(path)
+        assert isinstance(inspected, UnsendableFile)
+        assert "pipe or a device" in inspected.explanation
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("gateway", "nonsense"),
+        ("gateway", "ftp://example.com"),
+        ("gateway", "http://"),
+        ("gateway", "http://[bad"),
+        ("gateway", "https://example.com/?a=b"),
+        ("session", "a b"),
+        ("session", "a\nb"),
+        ("session", "é"),
+        ("session", "x" * 257),
+        ("organization", "é"),
+        ("organization", "my restaurant"),
+    ],
+)
+def test_an_option_that_no_gateway_could_take_is_named_before_anything_is_sent(
+    tmp_path: Path, option: str, value: str
+) -> None:
+    options = {"gateway": "https://example.com", "session": "abc", "organization": str(uuid.uuid4())}
+    state = StateFolder(tmp_path)
+    assert gateway_access(state, **options).base_url == "https://example.com"
+    with pytest.raises(Failure, match=f"--{option} "):
+        gateway_access(state, **(options | {option: value}))
