@@ -18,10 +18,14 @@ from services.cli.operators import connect, database_access
 
 _TOKEN_BYTES: Final = 32
 
+_NAME: Final = "A name is 1 to 255 characters, without line breaks or other control characters."
 # SQLSTATE and constraint name, never the server's words (DESIGN D4).
 _REFUSALS: Final[Mapping[str, str]] = {
     "role_unknown": "There is no such role. The roles are organization_owner, manager, cashier and waiter.",
     "user_unknown": "There is no active user with this e-mail address. Make one: ninaku member add",
+    "organizations_name_chk": _NAME,
+    "business_units_name_chk": _NAME,
+    "actors_display_name_chk": _NAME,
     "users_email_chk": "This is not an e-mail address.",
     "plan_unknown": "There is no such plan, or no published version of that number. See: ninaku plan list",
     "plan_limits_shape": "Name a value for every limit.",
@@ -216,6 +220,8 @@ def _words(error: asyncpg.PostgresError) -> str | None:
         return "This database has no schema, or an older one than this command. See: ninaku db status"
     if error.sqlstate == "22001":
         return "One of the values is too long."
+    if error.sqlstate[:2] == "22":  # also what is refused on this side of the wire
+        return "One of the values is too large, or holds characters that a text cannot have."
     return None
 
 

@@ -93,9 +93,50 @@ async def _no_address(operator: Administration) -> None:
     await operator.add_member(organization_id, "not an address", "Ana", "manager", None)
 
 
+async def _no_name(operator: Administration) -> None:
+    await operator.create_organization("", None)
+
+
+async def _name_with_an_escape_sequence(operator: Administration) -> None:
+    await operator.create_organization("El \x1b[31mSol", None)
+
+
+async def _unit_with_a_line_break(operator: Administration) -> None:
+    await operator.create_business_unit(await operator.create_organization("El Sol", None), "Cen\ntro")
+
+
+async def _person_with_an_escape_sequence(operator: Administration) -> None:
+    organization_id = await operator.create_organization("El Sol", None)
+    await operator.add_member(organization_id, "ana@example.com", "\x1b]0;Ana\x07", "manager", None)
+
+
+async def _name_of_broken_bytes(operator: Administration) -> None:
+    await operator.create_organization("El Sol\udcff", None)
+
+
+async def _nul_in_a_name(operator: Administration) -> None:
+    await operator.create_organization("El Sol\x00", None)
+
+
+async def _version_beyond_any_number(operator: Administration) -> None:
+    await operator.move_subscription(await operator.create_organization("El Sol", None), "pionero", 10**20)
+
+
+async def _limit_beyond_any_number(operator: Administration) -> None:
+    await operator.publish_plan("pionero", [], {"assets.active_assets": 10**30})
+
+
 @pytest.mark.parametrize(
     ("attempt", "words"),
     [
+        (_no_name, "1 to 255 characters"),
+        (_name_with_an_escape_sequence, "control characters"),
+        (_unit_with_a_line_break, "control characters"),
+        (_person_with_an_escape_sequence, "control characters"),
+        (_name_of_broken_bytes, "cannot have"),
+        (_nul_in_a_name, "cannot have"),
+        (_version_beyond_any_number, "too large"),
+        (_limit_beyond_any_number, "too large"),
         (_unknown_organization, "no organization with this id"),
         (_unknown_plan, "no such plan"),
         (_unknown_role, "no such role"),
