@@ -2,6 +2,7 @@
 proxies, so that a test can hold, spoil or cut whatever passes, and then send real signals."""
 
 import asyncio
+import hashlib
 import json
 import os
 import signal
@@ -13,10 +14,16 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from libs.assets.object_keys import master_key, public_rendition_key
+from libs.assets.rendition_profile import PROFILE_1, RENDITIONS, rendition_name
+from libs.assets.uuid7 import uuid7
+from libs.database.engine import create_database
 from libs.settings.groups import PublicStoreOperator, StorageOperator
 from libs.storage.clients import operator_layout
 from libs.storage.object_store import ObjectStore, open_object_store
 from services.cli.local.object_storage import REGION, LocalObjectStorage
+from services.processing.domain import ClaimedJob, JobKind, Outcome, OutcomeKind, StoredVariant
+from services.processing.repository import ProcessingRepository
 from tests.chaos.invariants import PLACES, Violation, violations
 from tests.support.cdn import CloudflareServer
 from tests.support.database import Connection, DatabaseUnderTest
@@ -26,6 +33,7 @@ from tests.support.uploads import Upload, Uploads
 
 _PROJECT = Path(__file__).parents[2]
 _PATIENCE_SECONDS = 60.0
+_PROFILE = tuple(rendition.code for rendition in RENDITIONS[PROFILE_1])
 
 
 class WorkerProcess:
@@ -144,6 +152,39 @@ class Scene:
     async def erase(self, upload: Upload) -> None:
         """Ask for the erasure of an asset, as an operator does."""
         assert await self.owner.fetchval("SELECT outcome FROM assets.erase_asset($1)", upload.asset_id) == "queued"
+
+    async def ready(self, number: int) -> list[Upload]:
+        """Ready assets without a worker: their objects are stored and recorded as a worker does, unrendered."""
+        database = create_database(self.database.dsn("ninaku_processing_worker"), pool_size=1, application_name="scene")
+        repository = ProcessingRepository(database, "scene")
+        uploads = []
+        try:
+            for _ in range(number):
+                uploads.append(await self.uploads.receive(self.store, b"a photo"))
+                job = await repository.claim([JobKind.PROCESS_UPLOAD], 120)
+                assert job is not None
+                stored = [await self._stored_variant(job, code) for code in ("original", *_PROFILE)]
+                await repository.record(job, Outcome(OutcomeKind.READY, variants=tuple(stored)))
+                await self.store.remove("s3-private", uploads[-1].staging_key)
+        finally:
+            await database.close()
+        return uploads
+
+    async def _stored_variant(self, job: ClaimedJob, code: str) -> StoredVariant:
+        assert job.delivery_token is not None
+        assert job.original_variant_id is not None
+        is_master = code == "original"
+        key = (
+            master_key(job.delivery_token)
+            if is_master
+            else public_rendition_key(job.delivery_token, 1, rendition_name(code))
+        )
+        provider = "s3-private" if is_master else "r2-public"
+        data = f"{code} of {job.delivery_token}".encode()
+        await self.store.put(provider, key, data, "image/webp", None)
+        variant_id = job.original_variant_id if is_master else uuid7()
+        checksum = hashlib.sha256(data).digest()
+        return StoredVariant(code, variant_id, uuid7(), provider, key, "image/webp", len(data), checksum, 64, 64)
 
     async def status(self, upload: Upload) -> str | None:
         """The status of the upload's asset; None when it is gone."""

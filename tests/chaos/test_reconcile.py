@@ -59,14 +59,6 @@ async def command(scene: Scene) -> AsyncIterator[Command]:
         yield Command(scene, cdn)
 
 
-async def _ready(scene: Scene, number: int) -> list[Upload]:
-    async with scene.worker():
-        uploads = [await scene.uploads.receive(scene.store, images.jpeg(100 + each, 90)) for each in range(number)]
-        for upload in uploads:
-            await scene.reaches(upload, "ready")
-    return uploads
-
-
 def _found(report: Report) -> dict[Finding, list[str]]:
     found: dict[Finding, list[str]] = {}
     for each in report.found:
@@ -83,7 +75,7 @@ def _tile(upload: Upload) -> str:
 
 
 async def test_reports_first_and_changes_nothing_then_repairs_and_is_content(scene: Scene, command: Command) -> None:
-    first, second = await _ready(scene, 2)
+    first, second = await scene.ready(2)
     assert (await command.run(repair=False)).found == []
     assert "Rows and objects agree." in command.output
 
@@ -138,7 +130,7 @@ async def test_leaves_young_strays_and_everything_of_work_under_way(scene: Scene
 async def test_removes_what_came_back_of_a_purged_asset_whatever_its_age_and_purges_its_urls(
     scene: Scene, command: Command
 ) -> None:
-    (upload,) = await _ready(scene, 1)
+    (upload,) = await scene.ready(1)
     await scene.erase(upload)
     async with scene.worker():
         await scene.reaches(upload, None)
@@ -160,7 +152,7 @@ async def test_is_not_content_when_the_cdn_did_not_forget(scene: Scene, command:
 
 async def test_does_not_touch_what_changed_since_it_was_found(scene: Scene, command: Command) -> None:
     """A restore of the bucket goes on while the command runs, and a row appears for what was a stray."""
-    (upload,) = await _ready(scene, 1)
+    (upload,) = await scene.ready(1)
     await scene.store.remove("r2-public", _tile(upload))
     stray = f"m/{'c' * 26}/original.webp"
     await scene.store.put("s3-private", stray, b"nobody's", "image/webp", None)
@@ -193,7 +185,7 @@ async def test_does_not_touch_what_changed_since_it_was_found(scene: Scene, comm
 async def test_refuses_a_short_safety_age_and_a_store_it_was_not_given(scene: Scene, command: Command) -> None:
     with pytest.raises(Failure, match="at least one hour"):
         await command.run(repair=False, safety_hours=0.5)
-    await _ready(scene, 1)
+    await scene.ready(1)
     command.providers = (Provider.S3_PRIVATE, Provider.S3_PUBLIC)
     with pytest.raises(Failure, match="r2-public"):
         await command.run(repair=True)
@@ -203,13 +195,13 @@ async def test_goes_through_more_objects_than_one_page_has(
     scene: Scene, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("services.cli.storage_reconcile._PAGE", 3)
-    uploads = await _ready(scene, 4)
+    uploads = await scene.ready(4)
     await scene.store.remove("r2-public", _tile(uploads[2]))
     assert _found(await command.run(repair=False)) == {Finding.MISSING: [_tile(uploads[2])]}
 
 
 async def test_changes_nothing_when_a_store_does_not_answer(scene: Scene, command: Command) -> None:
-    (upload,) = await _ready(scene, 1)
+    (upload,) = await scene.ready(1)
 
     class Silent:
         def __getattr__(self, name: str) -> Any:

@@ -46,9 +46,9 @@ async def test_an_outage_longer_than_the_longest_backoff_step_costs_no_photo(sce
 @pytest.mark.parametrize(
     "trouble",
     [
-        HttpAnswer(500, _ERROR.format("InternalError").encode()),
+        pytest.param(HttpAnswer(500, _ERROR.format("InternalError").encode()), marks=pytest.mark.soak),
         HttpAnswer(503, _ERROR.format("SlowDown").encode()),
-        None,
+        pytest.param(None, marks=pytest.mark.soak),
     ],
     ids=["500", "SlowDown", "reset"],
 )
@@ -81,6 +81,7 @@ async def test_a_store_that_takes_only_some_of_the_objects_leaves_one_set_of_the
     assert (await scene.jobs(upload))["process_upload"]["attempt_count"] >= 1
 
 
+@pytest.mark.soak
 async def test_a_put_whose_answer_is_lost_is_put_again(scene: Scene) -> None:
     lost = 2
 

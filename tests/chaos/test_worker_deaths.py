@@ -2,6 +2,7 @@
 
 import os
 import signal
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,11 @@ from tests.support.faults import Barrier, method_and_path
 from tests.support.uploads import Upload
 
 PUT, HEAD, DELETE = "PUT", "HEAD", "DELETE"
+
+
+def _rarely(*values: Any) -> list[Any]:
+    """Steps that `make soak` takes: the others are taken at every run."""
+    return [pytest.param(value, marks=pytest.mark.soak) for value in values]
 
 
 async def _next_worker_finishes(scene: Scene, upload: Upload) -> None:
@@ -48,7 +54,9 @@ def _before_commit(scene: Scene) -> Barrier:
     return scene.postgres.hold("COMMIT", after="record_processing_outcome")
 
 
-@pytest.mark.parametrize("step", [_after_claim, _between_two_puts, _after_the_last_put, _before_record, _before_commit])
+@pytest.mark.parametrize(
+    "step", [*_rarely(_after_claim, _after_the_last_put, _before_record), _between_two_puts, _before_commit]
+)
 async def test_a_worker_killed_at_any_step_loses_nothing_and_does_nothing_twice(scene: Scene, step) -> None:  # type: ignore[no-untyped-def]
     barrier: Barrier = step(scene)
     async with scene.worker() as worker:
@@ -77,6 +85,7 @@ async def test_a_record_that_arrives_after_its_worker_died_counts_and_is_not_rep
     assert (await scene.jobs(upload))["process_upload"]["attempt_count"] == 0
 
 
+@pytest.mark.soak
 async def test_a_worker_killed_while_its_child_decodes(scene: Scene) -> None:
     async with scene.worker() as worker:
         child = worker.child
@@ -122,7 +131,9 @@ async def _purge_barriers(scene: Scene, step: str) -> Barrier:
     return scene.s3.hold(method_and_path(DELETE, "/(m|a)/"), skip=int(step.removeprefix("delete ")))
 
 
-@pytest.mark.parametrize("step", ["sql purge_asset_begin", "delete 0", "delete 3", "cdn", "sql purge_asset_finish"])
+@pytest.mark.parametrize(
+    "step", [*_rarely("sql purge_asset_begin", "delete 0", "cdn"), "delete 3", "sql purge_asset_finish"]
+)
 async def test_a_worker_killed_at_any_step_of_a_purge_leaves_it_to_the_next(scene: Scene, step: str) -> None:
     async with scene.worker() as worker:
         upload = await scene.uploads.receive(scene.store, images.jpeg(400, 300))
@@ -148,7 +159,7 @@ async def test_a_worker_killed_at_any_step_of_a_purge_leaves_it_to_the_next(scen
     assert (await scene.audit_records(upload.asset_id)).count("assets.asset.purged") == 1
 
 
-@pytest.mark.parametrize("held", ["sql COMMIT", "staging delete"])
+@pytest.mark.parametrize("held", ["sql COMMIT", *_rarely("staging delete")])
 async def test_a_worker_killed_in_the_middle_of_a_sweep(scene: Scene, held: str) -> None:
     uploads = [await scene.uploads.reserve(1_000, expires_in_seconds=-60) for _ in range(3)]
     in_sql = held == "sql COMMIT"
