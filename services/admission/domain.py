@@ -42,6 +42,8 @@ _MEDIA_TYPE: Final = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]*/[a-z0-9][a-z0-9!#$&
 _DIRECTION: Final = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff")
 # Control characters, lone surrogates, line and paragraph separators.
 _UNPRINTABLE: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
+# Letters by category that show nothing: Hangul fillers, the grapheme joiner, the empty braille cell.
+_FILLERS: Final = frozenset("\u034f\u115f\u1160\u2800\u3164\uffa0")
 
 
 class ReserveOutcome(StrEnum):
@@ -177,6 +179,8 @@ def accept(request: UploadRequest, allowed: frozenset[AccessClass]) -> UploadInt
             violations.append(
                 FieldViolation("display_name", "Must not contain control or direction-changing characters.")
             )
+        elif display_name.strip() and all(_is_invisible(character) for character in display_name):
+            violations.append(FieldViolation("display_name", "Must have at least one character that can be seen."))
         else:
             display_name = _bounded("display_name", display_name, violations)
     original_filename = request.original_filename
@@ -208,6 +212,10 @@ def policy_seconds(reservation: Reservation, now: datetime) -> int | None:
 
 def _is_unsafe(character: str) -> bool:
     return character in _DIRECTION or unicodedata.category(character) in _UNPRINTABLE
+
+
+def _is_invisible(character: str) -> bool:
+    return character in _FILLERS or unicodedata.category(character) in {"Cf", "Zs"}
 
 
 def _bounded(name: str, text: str, violations: list[FieldViolation]) -> str:

@@ -118,5 +118,6 @@ _SENTENCES: Final = {
     "extra_forbidden": "There is no such field.",
     "missing": "This field is required.",
     "int_type": "Send a whole number, without quotes or a decimal point.",
+    "string_unicode": "Send text that is valid Unicode.",
     "string_type": "Send a string, or leave the field out.",
 }

@@ -45,6 +45,7 @@ async def test_a_field_that_does_not_fit_is_named(gateway: Gateway, changes: dic
     error = response.json()["error"]
     assert error["code"] == "foundation.validation_failed"
     assert [one["field"] for one in error["meta"]["fields"]] == [field]
+    assert "parse raw data" not in response.text  # words for people, not of the validator
     assert gateway.peers.requests == []
 
 

@@ -151,6 +151,12 @@ def test_a_display_name_with_control_or_direction_characters_is_refused_and_a_fi
     assert accepted(original_filename=f"x{text}").original_filename in ("xab", "xa")
 
 
+@pytest.mark.parametrize("text", ["\u200b", "\u3164 \u3164", "\u00ad\u2060", "\u2800", "\u034f\u200d", "\U000e0041"])
+def test_a_display_name_of_which_nothing_can_be_seen_is_refused(text: str) -> None:
+    assert fields_of(refusal(display_name=text)) == ["display_name"]
+    assert accepted(display_name=f"a{text}b").display_name == f"a{text}b"
+
+
 def test_emoji_joined_of_several_characters_are_kept() -> None:
     assert accepted(display_name="👩‍🍳 Küche").display_name == "👩‍🍳 Küche"
 
