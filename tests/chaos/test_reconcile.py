@@ -1,7 +1,11 @@
 """`ninaku storage reconcile` on buckets and rows that disagree, as they do after a restore."""
 
+import asyncio
+import os
+import sys
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -217,3 +221,40 @@ async def test_changes_nothing_when_a_store_does_not_answer(scene: Scene, comman
     with pytest.raises(Failure, match="nothing was changed"):
         await command.run(repair=True)
     assert await scene.owner.fetchval("SELECT count(*) FROM assets.storage_objects WHERE status = 'missing'") == 0
+
+
+async def test_the_command_takes_everything_from_its_environment_and_says_by_its_status_whether_both_sides_agree(
+    scene: Scene,
+) -> None:
+    (upload,) = await scene.ready(1)
+    environment = {
+        "PATH": os.environ["PATH"],
+        "DATABASE_URL": scene.database.dsn(),
+        "ASSETS_CDN": "none",
+        **operator_variables(scene.storage),
+    }
+
+    async def run(*options: str) -> tuple[int | None, str]:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "services.cli", "storage", "reconcile", *options),
+            cwd=Path(__file__).parents[2],
+            env=environment,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        output, _ = await process.communicate()
+        return process.returncode, output.decode()
+
+    assert (await run())[0] == 0
+    await scene.store.remove("s3-private", _master(upload))
+    status, output = await run()
+    assert status == 1
+    assert _master(upload) in output
+    status, output = await run("--repair")
+    assert status == 0, output
+    assert await scene.owner.fetchval("SELECT count(*) FROM assets.storage_objects WHERE status = 'missing'") == 1
+    status, output = await run("--older-than", "0.5")
+    assert status != 0
+    for secret in (environment["ASSETS_S3_OPERATOR_SECRET_ACCESS_KEY"], "password-of"):
+        assert secret not in output
