@@ -232,7 +232,7 @@ async def test_the_cookie_carries_the_session_and_is_useless_without_the_organiz
     ],
 )
 async def test_other_cookies_of_the_site_do_not_end_a_session(gateway: Gateway, cookies: str) -> None:
-    headers = {"Cookie": cookies.encode("latin-1"), "X-Organization-Id": ORGANIZATION_ID.encode()}
+    headers = [(b"Cookie", cookies.encode("latin-1")), (b"X-Organization-Id", ORGANIZATION_ID.encode())]
     assert (await gateway.http.get(f"/api/v1/assets/{ASSET_ID}", headers=headers)).status_code == 200
     assert gateway.peers.metadata[-1]["authorization"] == "Bearer a-session"
 
