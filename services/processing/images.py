@@ -54,6 +54,8 @@ _COLOUR_SAMPLE: Final = bytes(
 _OUT_OF_MEMORY: Final = re.compile(r"out of memory|insufficient memory|memory alloc|cannot allocate", re.IGNORECASE)
 _ANNOUNCES_TOO_MUCH: Final = re.compile(r"security limit", re.IGNORECASE)
 """libheif files its own limits under memory, but nothing was asked of the system: the file says what cannot be."""
+_COMPLAINTS: Final = (pyvips.Error, UnicodeDecodeError)
+"""How libvips says no: its words can quote bytes of the file, and pyvips fails on those that are no UTF-8."""
 _TURNS: Final[Mapping[int, tuple[str | None, str | None]]] = MappingProxyType(
     {
         2: (None, "horizontal"),
@@ -106,8 +108,9 @@ def render(data: bytes, profile: int, load: Load = load_with_libvips) -> Rendere
             raise ImageRefused(FailureCode.IMAGE_CORRUPT)
         orientation = _orientation(source, media_type)
         pixels = _to_srgb(_fit_master(source)).copy_memory()
-    except pyvips.Error as error:
-        if _OUT_OF_MEMORY.search(str(error)) and not _ANNOUNCES_TOO_MUCH.search(str(error)):
+    except _COMPLAINTS as error:
+        words = _words(error)
+        if _OUT_OF_MEMORY.search(words) and not _ANNOUNCES_TOO_MUCH.search(words):
             raise MemoryError("the picture does not fit into the decoder's memory") from error
         raise ImageRefused(FailureCode.IMAGE_CORRUPT) from error
     width, height = source.width, source.height
@@ -121,6 +124,13 @@ def render(data: bytes, profile: int, load: Load = load_with_libvips) -> Rendere
         encoding = beside.submit(_encode, ORIGINAL_VARIANT, master, MASTER_QUALITY, MASTER_EFFORT)
         renditions = _renditions(master, RENDITIONS[profile])
         return RenderedPhoto(width, height, (encoding.result(), *renditions))
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        pyvips.vips_lib.vips_error_clear()  # what could not be read still lies there, and the next error would quote it
+        return error.object.decode("utf-8", "replace")
+    return str(error)
 
 
 def _judge_header(image: pyvips.Image, media_type: MediaType, data: bytes) -> None:
@@ -181,9 +191,9 @@ def _colour_to_srgb(image: pyvips.Image) -> pyvips.Image:
         try:
             if not _says_srgb(image):
                 return _through_profile(image)
-        except pyvips.Error:
+        except _COMPLAINTS as error:
             # A profile nobody can read is treated as absent, as browsers do.
-            pass
+            _words(error)
         image = image.copy()
         image.remove("icc-profile-data")
     if image.interpretation == "cmyk":

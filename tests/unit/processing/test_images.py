@@ -102,6 +102,18 @@ def test_calls_an_avif_that_announces_what_it_cannot_hold_corrupt_and_not_an_err
         assert refused.value.code is FailureCode.IMAGE_CORRUPT
 
 
+def test_calls_a_file_corrupt_whose_own_bytes_stand_in_the_decoders_words() -> None:
+    avif = images.encode(images.quadrants(400, 300), "AVIF")
+    named_in_the_error = avif.replace(b"av1C", b"\xd71xC")
+    for _ in range(2):
+        with pytest.raises(ImageRefused) as refused:
+            pipeline.render(named_in_the_error, PROFILE_1)
+        assert refused.value.code is FailureCode.IMAGE_CORRUPT
+    with pytest.raises(pyvips.Error) as clean:
+        pyvips.Image.jpegload_buffer(b"\xff\xd8\xff")
+    assert "heif" not in str(clean.value)
+
+
 def test_takes_an_avif_whose_major_brand_is_the_general_one_of_heif() -> None:
     avif = images.encode(images.quadrants(400, 300), "AVIF")
     photo = pipeline.render(avif.replace(b"ftypavif", b"ftypmif1", 1), PROFILE_1)
