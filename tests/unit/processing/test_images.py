@@ -103,8 +103,9 @@ def test_calls_an_avif_that_announces_what_it_cannot_hold_corrupt_and_not_an_err
 
 
 def test_calls_a_file_corrupt_whose_own_bytes_stand_in_the_decoders_words() -> None:
-    avif = images.encode(images.quadrants(400, 300), "AVIF")
-    named_in_the_error = avif.replace(b"av1C", b"\xd71xC")
+    turned = images.encode(images.quadrants(400, 300), "AVIF", exif=images.exif(orientation=6))
+    named_in_the_error = turned.replace(b"irot", b"\xd7rot")
+    assert named_in_the_error != turned
     for _ in range(2):
         with pytest.raises(ImageRefused) as refused:
             pipeline.render(named_in_the_error, PROFILE_1)
