@@ -175,6 +175,21 @@ async def test_says_in_progress_while_another_transaction_holds_the_key_and_neve
     assert (await reserve(second, ana, wanted.again()))["outcome"] == "existing"
 
 
+async def test_a_list_of_access_classes_that_is_missing_or_has_a_hole_allows_nothing(
+    admission: Connection, ana: Person
+) -> None:
+    for access_class, allowed in (("sensitive", None), ("public", None), ("sensitive", ["public", None])):
+        with refused("assets_access_class_unavailable"):
+            async with acting(admission, ana):
+                await admission.fetchrow(
+                    "SELECT * FROM assets.reserve_upload(uuidv7(), uuidv7(), uuidv7(), repeat('a', 26),"
+                    " repeat('b', 26), 'image/jpeg', 5, $1, NULL, NULL, uuidv7(), repeat('0', 64),"
+                    " now() + interval '15 minutes', $2)",
+                    access_class,
+                    allowed,
+                )
+
+
 @pytest.mark.case("A1b.03")
 async def test_refuses_a_private_access_class_the_asset_limit_the_storage_limit_and_a_21st_open_upload(
     owner: Connection, admission: Connection, ana: Person

@@ -43,7 +43,8 @@ BEGIN
     IF NOT EXISTS (SELECT FROM assets.uploads u
         WHERE u.organization_id = v_context.organization_id AND u.creation_idempotency_key = p_idempotency_key)
     THEN
-        IF p_access_class <> ALL (p_allowed_access_classes) THEN
+        -- Closed when nothing is known: no list, or a hole in it, allows nothing.
+        IF (p_access_class = ANY (p_allowed_access_classes)) IS NOT TRUE THEN
             RAISE EXCEPTION 'this access class is not available'
                 USING ERRCODE = '23514', CONSTRAINT = 'assets_access_class_unavailable';
         END IF;
