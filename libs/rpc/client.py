@@ -49,6 +49,8 @@ class Channel:
                 ("grpc.service_config", retry_config(known)),
                 ("grpc.service_config_disable_resolution", 1),
                 ("grpc.enable_retries", 1),
+                # The process-wide pool would hand on another channel's back-off from a server that had this port.
+                ("grpc.use_local_subchannel_pool", 1),
                 ("grpc.max_receive_message_length", 8 * 1_048_576),
                 ("grpc.keepalive_time_ms", 60_000),
                 ("grpc.keepalive_timeout_ms", 10_000),
